@@ -1,0 +1,110 @@
+//! Why the rules that look close did not decide, for people.
+//!
+//! Says nothing that [`Policy::decide`] does not do; it only looks again.
+
+use std::sync::Arc;
+
+use crate::host::Host;
+use crate::intent::{Action, Intent};
+use crate::policy::{Fallback, Mode, Policy};
+use crate::ports::PortSet;
+use crate::rules::Rule;
+
+/// A rule that is close to the intent, and why it does not match or what it would do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NearMiss {
+    /// `file:line` of the rule.
+    pub rule: Arc<str>,
+    /// What about it.
+    pub why: String,
+}
+
+impl Policy {
+    /// The allow rules on the host or a parent of it, with what they lack for this intent.
+    #[must_use]
+    pub fn near_misses(&self, intent: &Intent) -> Vec<NearMiss> {
+        let mut out = Vec::new();
+        let Some(effective) = self.effective(&intent.client) else {
+            return out;
+        };
+        for list in &effective.allow {
+            match intent.destination.host() {
+                Host::Name(name) => list.each_related(name, |rule, ports, covers| {
+                    let why =
+                        if covers { lacks(rule, ports, intent) } else { Some(not_covered(name.as_str())) };
+                    note(&mut out, rule, why);
+                }),
+                Host::Address(address) => {
+                    for (net, rule) in list.literals() {
+                        if net.contains(address) {
+                            note(&mut out, rule, lacks(rule, &rule.ports, intent));
+                        } else if net.addr().is_ipv4() == address.is_ipv4() {
+                            note(&mut out, rule, Some(format!("{address} is not in {net}")));
+                        }
+                    }
+                }
+            }
+        }
+        out.truncate(10);
+        out
+    }
+
+    /// One sentence on what holds where no rule matches.
+    #[must_use]
+    pub fn fallback_text(&self, intent: &Intent) -> Option<String> {
+        let effective = self.effective(&intent.client)?;
+        let mode = match effective.mode {
+            Mode::Enforce => "enforced",
+            Mode::Observe => "observed only",
+        };
+        Some(match effective.default {
+            Fallback::Deny => format!("policy {} denies by default, {mode}", effective.name),
+            Fallback::Allow => {
+                let ports = PortSet::web();
+                format!(
+                    "policy {} allows public addresses on ports {ports} by default, {mode}",
+                    effective.name
+                )
+            }
+        })
+    }
+}
+
+fn note(out: &mut Vec<NearMiss>, rule: &Rule, why: Option<String>) {
+    if let Some(why) = why {
+        let miss = NearMiss { rule: Arc::clone(&rule.cite), why };
+        if !out.contains(&miss) {
+            out.push(miss);
+        }
+    }
+}
+
+fn not_covered(name: &str) -> String {
+    format!("names a parent or the apex, but its pattern does not cover {name}")
+}
+
+fn lacks(rule: &Rule, ports: &PortSet, intent: &Intent) -> Option<String> {
+    let port = intent.destination.port();
+    if !ports.contains(port) {
+        return Some(format!("allows ports {ports}, not {port}"));
+    }
+    match &intent.action {
+        Action::Tunnel if rule.needs_request() => {
+            Some("is limited to methods or paths, which a tunnel does not show".to_owned())
+        }
+        Action::Request { method, .. }
+            if !rule.methods.is_empty() && !rule.methods.iter().any(|m| **m == **method) =>
+        {
+            Some(format!("allows methods {}, not {method}", rule.methods.join(", ")))
+        }
+        Action::Request { .. } if !rule.paths.is_empty() => {
+            let globs: Vec<_> = rule.paths.iter().map(ToString::to_string).collect();
+            Some(format!("allows paths {}", globs.join(", ")))
+        }
+        _ if !rule.addresses.is_empty() => {
+            let nets: Vec<_> = rule.addresses.iter().map(ToString::to_string).collect();
+            Some(format!("allows addresses in {}", nets.join(", ")))
+        }
+        _ => None,
+    }
+}

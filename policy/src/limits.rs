@@ -1,0 +1,98 @@
+//! The limits of a policy, as read; counting them is the shell's work.
+
+use std::time::Duration;
+
+use crate::reader::{Located, Table};
+use crate::source::Problems;
+use crate::units::{Quota, Rate, parse_duration, parse_quota, parse_rate};
+
+/// How long a tunnel may be silent when its policy says nothing.
+pub const DEFAULT_TUNNEL_IDLE: Duration = Duration::from_secs(3600);
+
+/// Limits that hold for each sandbox of a policy; absent means unlimited.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// CONNECTs and forwarded requests.
+    pub requests: Option<Rate>,
+    /// Tunnels and requests under way at once.
+    pub connections: Option<u32>,
+    /// Payload bytes both ways.
+    pub bytes: Option<Quota>,
+    /// Payload bytes from the sandbox.
+    pub bytes_up: Option<Quota>,
+    /// Payload bytes to the sandbox.
+    pub bytes_down: Option<Quota>,
+    /// Distinct hosts that were allowed.
+    pub domains: Option<Quota>,
+    /// How long a tunnel may pass no byte either way.
+    pub tunnel_idle: Option<Duration>,
+    /// How long a tunnel may be open.
+    pub tunnel_lifetime: Option<Duration>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            requests: None,
+            connections: None,
+            bytes: None,
+            bytes_up: None,
+            bytes_down: None,
+            domains: None,
+            tunnel_idle: Some(DEFAULT_TUNNEL_IDLE),
+            tunnel_lifetime: None,
+        }
+    }
+}
+
+impl Limits {
+    /// Reads a `limits` table.
+    pub fn read(mut table: Table<'_, '_>, problems: &mut Problems) -> Self {
+        let mut limits = Self::default();
+        if let Some(text) = table.string("requests", problems) {
+            limits.requests = value(&text, "requests", "\"50/s burst 200\"", parse_rate, problems);
+        }
+        let most = i64::from(u32::MAX);
+        let connections = table.integer("connections", (1, most), problems);
+        limits.connections = connections.and_then(|n| u32::try_from(n.value).ok());
+        let quotas = [
+            ("bytes", &mut limits.bytes, true),
+            ("bytes_up", &mut limits.bytes_up, true),
+            ("bytes_down", &mut limits.bytes_down, true),
+            ("domains", &mut limits.domains, false),
+        ];
+        for (key, target, size) in quotas {
+            if let Some(text) = table.string(key, problems) {
+                let example = if size { "\"2GiB/day\"" } else { "\"200/hour\"" };
+                *target = value(&text, key, example, |t| parse_quota(t, size), problems);
+            }
+        }
+        for (key, target) in
+            [("tunnel_idle", &mut limits.tunnel_idle), ("tunnel_lifetime", &mut limits.tunnel_lifetime)]
+        {
+            if let Some(text) = table.string(key, problems) {
+                // Zero means without a limit.
+                let parsed = value(&text, key, "\"15m\", or \"0s\" for no limit", parse_duration, problems);
+                *target = parsed.filter(|d| !d.is_zero());
+            }
+        }
+        table.finish(problems);
+        limits
+    }
+}
+
+/// Parses one value; a problem names the key and shows an example.
+pub fn value<T>(
+    text: &Located<String>,
+    key: &str,
+    example: &str,
+    parse: impl FnOnce(&str) -> Option<T>,
+    problems: &mut Problems,
+) -> Option<T> {
+    let parsed = parse(&text.value);
+    if parsed.is_none() {
+        let message = format!("`{key}` can't be read: `{}`", text.value.escape_debug());
+        problems.error(&text.spot, message, format!("write it like {example}"));
+    }
+    parsed
+}

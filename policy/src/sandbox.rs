@@ -1,0 +1,224 @@
+//! Which sandbox a client is, by its source address.
+//!
+//! Nothing that a client sends is looked at here.
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
+
+use ipnet::IpNet;
+
+use crate::intent::{Client, Identity};
+use crate::reader::{Located, Table, nearest};
+use crate::reason::Reason;
+use crate::rules::parse_network;
+use crate::source::Problems;
+use crate::verdict::Refusal;
+
+/// Longest sandbox ID in characters.
+const MAX_ID: usize = 64;
+/// Longest text that `{ip}` can stand for: four groups of an IPv6 /64.
+const MAX_IP_TEXT: usize = 21;
+/// The sandbox ID of clients that nothing identifies.
+const ANONYMOUS: &str = "anonymous";
+
+/// A `[[sandbox]]` table.
+#[derive(Debug)]
+struct Sandbox {
+    id: IdTemplate,
+    sources: Vec<IpNet>,
+    policy: Arc<str>,
+}
+
+/// A sandbox ID in which `{ip}` stands for the client's address.
+#[derive(Debug)]
+enum IdTemplate {
+    Fixed(Arc<str>),
+    PerAddress { before: String, after: String },
+}
+
+/// All sandboxes in file order; the first whose source holds the client decides.
+#[derive(Debug, Default)]
+pub struct Sandboxes {
+    list: Vec<Sandbox>,
+    /// The policy of clients that no entry identifies; `None` refuses them.
+    anonymous: Option<Arc<str>>,
+}
+
+impl Sandboxes {
+    /// Who the client at this address is.
+    ///
+    /// # Errors
+    /// `identity_required` where no entry holds the address and anonymous clients are refused.
+    pub fn identify(&self, source: IpAddr) -> Result<Client, Refusal> {
+        let source = source.to_canonical();
+        let found = self.list.iter().find(|s| s.sources.iter().any(|net| net.contains(&source)));
+        let (sandbox, policy, identity) = match (found, &self.anonymous) {
+            (Some(sandbox), _) => (sandbox.id.of(source), &sandbox.policy, Identity::Source),
+            (None, Some(policy)) => (ANONYMOUS.into(), policy, Identity::Listener),
+            (None, None) => return Err(Refusal::new(Reason::IdentityRequired)),
+        };
+        Ok(Client { sandbox, policy: Arc::clone(policy), identity, source })
+    }
+
+    /// A client named by its sandbox ID, for `explain`: the entry whose ID or template fits.
+    #[must_use]
+    pub fn by_id(&self, id: &str) -> Option<Client> {
+        let entry = self.list.iter().find(|s| s.id.fits(id));
+        let (policy, identity) = match entry {
+            Some(entry) => (&entry.policy, Identity::Source),
+            None if id == ANONYMOUS => (self.anonymous.as_ref()?, Identity::Listener),
+            None => return None,
+        };
+        let source = entry.and_then(|e| e.sources.first()).map_or(IpAddr::from([0, 0, 0, 0]), IpNet::addr);
+        Some(Client { sandbox: id.into(), policy: Arc::clone(policy), identity, source })
+    }
+
+    /// The IDs and templates as written.
+    pub fn ids(&self) -> impl Iterator<Item = String> {
+        self.list.iter().map(|s| s.id.to_string())
+    }
+
+    /// Reads the `[[sandbox]]` tables; `policies` are the names that exist.
+    pub fn read(
+        tables: Vec<Table<'_, '_>>,
+        anonymous: Option<Located<String>>,
+        policies: &[Arc<str>],
+        problems: &mut Problems,
+    ) -> Self {
+        let list = tables.into_iter().filter_map(|table| Sandbox::read(table, policies, problems));
+        let list: Vec<Sandbox> = list.collect();
+        let anonymous = anonymous
+            .filter(|policy| policy.value != "deny")
+            .and_then(|policy| find_policy(&policy, policies, problems));
+        Self { list, anonymous }
+    }
+}
+
+impl Sandbox {
+    fn read(mut table: Table<'_, '_>, policies: &[Arc<str>], problems: &mut Problems) -> Option<Self> {
+        let spot = table.spot();
+        let id = table.string("id", problems);
+        let sources = table.strings("source", problems);
+        let policy = table.string("policy", problems);
+        if let Some(auth) = table.string("auth", problems)
+            && auth.value != "source"
+        {
+            let message = format!("`auth` has an unknown value: `{}`", auth.value.escape_debug());
+            problems.error(&auth.spot, message, "write \"source\"");
+        }
+        for key in ["id", "source", "policy"].into_iter().filter(|key| !table.has(key)) {
+            problems.error(&spot, format!("a [[sandbox]] needs `{key}`"), "add it");
+        }
+        table.finish(problems);
+        let id = id.and_then(|id| IdTemplate::read(&id, problems));
+        let policy = policy.and_then(|p| find_policy(&p, policies, problems));
+        let sources = sources?;
+        if sources.is_empty() {
+            problems.error(&spot, "`source` is empty, so no client is ever this sandbox", "name a network");
+        }
+        let sources = sources.iter().filter_map(|s| read_source(s, problems)).collect();
+        Some(Self { id: id?, sources, policy: policy? })
+    }
+}
+
+fn read_source(text: &Located<String>, problems: &mut Problems) -> Option<IpNet> {
+    let net = parse_network(text, problems)?;
+    if net.prefix_len() >= 96 && net.addr().is_ipv6() && net.addr().to_canonical().is_ipv4() {
+        let message = format!("`{net}` holds no client: IPv4-mapped addresses count as IPv4");
+        problems.error(&text.spot, message, "write the IPv4 network");
+        return None;
+    }
+    Some(net)
+}
+
+fn find_policy(name: &Located<String>, policies: &[Arc<str>], problems: &mut Problems) -> Option<Arc<str>> {
+    let found = policies.iter().find(|p| ***p == *name.value);
+    if found.is_none() {
+        let message = format!("there is no policy `{}`", name.value.escape_debug());
+        let help = match nearest(&name.value, policies.iter().map(|p| &**p)) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => format!("add [policy.{}]", name.value.escape_debug()),
+        };
+        problems.error(&name.spot, message, help);
+    }
+    found.cloned()
+}
+
+impl IdTemplate {
+    fn read(text: &Located<String>, problems: &mut Problems) -> Option<Self> {
+        let template = match text.value.split_once("{ip}") {
+            None => Self::Fixed(text.value.as_str().into()),
+            Some((before, after)) => Self::PerAddress { before: before.to_owned(), after: after.to_owned() },
+        };
+        let (fixed, length) = match &template {
+            Self::Fixed(id) => (id.to_string(), id.len()),
+            Self::PerAddress { before, after } => {
+                let fixed = format!("{before}{after}");
+                let length = fixed.len() + MAX_IP_TEXT;
+                (fixed, length)
+            }
+        };
+        if is_id_text(&fixed) && (1..=MAX_ID).contains(&length) {
+            return Some(template);
+        }
+        let message = format!("`{}` is not a sandbox ID", text.value.escape_debug());
+        let help = format!("write 1 to {MAX_ID} of A-Z a-z 0-9 . _ -, with at most one {{ip}}");
+        problems.error(&text.spot, message, help);
+        None
+    }
+
+    fn of(&self, source: IpAddr) -> Arc<str> {
+        match self {
+            Self::Fixed(id) => Arc::clone(id),
+            Self::PerAddress { before, after } => format!("{before}{}{after}", ip_text(source)).into(),
+        }
+    }
+
+    fn fits(&self, id: &str) -> bool {
+        match self {
+            Self::Fixed(own) => **own == *id,
+            Self::PerAddress { before, after } => {
+                let rest = id.strip_prefix(before.as_str()).and_then(|r| r.strip_suffix(after.as_str()));
+                rest.is_some_and(|ip| !ip.is_empty()) && is_id_text(id)
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for IdTemplate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Fixed(id) => f.write_str(id),
+            Self::PerAddress { before, after } => write!(f, "{before}{{ip}}{after}"),
+        }
+    }
+}
+
+fn is_id_text(text: &str) -> bool {
+    text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'))
+}
+
+/// An address as part of an ID: IPv6 by /64, with `-` for `:`.
+fn ip_text(source: IpAddr) -> String {
+    match source {
+        IpAddr::V4(v4) => v4.to_string(),
+        IpAddr::V6(v6) => {
+            let network = Ipv6Addr::from_bits(v6.to_bits() & !u128::from(u64::MAX));
+            network.to_string().replace(':', "-")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn ip_texts() {
+        assert_eq!(ip_text("10.0.0.7".parse().unwrap()), "10.0.0.7");
+        assert_eq!(ip_text("2001:db8:1:2:3:4:5:6".parse().unwrap()), "2001-db8-1-2--");
+        let longest = ip_text("2001:1db8:1111:2222:3::".parse().unwrap());
+        assert!(longest.len() <= MAX_IP_TEXT, "{longest}");
+    }
+}
