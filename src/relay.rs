@@ -1,0 +1,332 @@
+//! The inside of a tunnel: bytes from the client to the upstream and back, until
+//! both sides have ended or a limit is reached.
+//!
+//! It never looks at a byte, never opens a socket and never writes a record: it
+//! returns a [`Tally`]. An idle tunnel holds no buffer and no pipe. Memory is
+//! bounded by back-pressure: a side is not read while the other does not take
+//! what was read before.
+
+mod clock;
+mod pipe;
+mod pump;
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use rustix::net::Shutdown;
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep};
+
+use clock::Clock;
+use pump::{Fault, Lane, Pump};
+
+/// The two ends of a tunnel, and what was already read from them.
+#[derive(Debug)]
+pub struct Tunnel {
+    /// The connection from the sandbox.
+    pub client: TcpStream,
+    /// The connection to the destination.
+    pub upstream: TcpStream,
+    /// Bytes read from the client so far; they go to the upstream first.
+    pub early_up: Bytes,
+    /// Bytes read from the upstream so far; they go to the client first.
+    pub early_down: Bytes,
+}
+
+/// How long a tunnel may live; `None` is no limit.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Longest time without a byte in either direction.
+    pub idle: Option<Duration>,
+    /// Longest time in all, from the call of [`relay`].
+    pub lifetime: Option<Duration>,
+    /// Longest time without a byte after one side has ended. A slow but active
+    /// direction is not cut by it.
+    pub half_closed: Duration,
+}
+
+/// Payload bytes that the kernel accepted for the receiving side. The relay only
+/// adds to them, so that others can watch a live tunnel.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Client to upstream.
+    pub up: AtomicU64,
+    /// Upstream to client.
+    pub down: AtomicU64,
+}
+
+/// Which way bytes go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// Client to upstream.
+    Up,
+    /// Upstream to client.
+    Down,
+}
+
+/// Grants bytes before they are written; how a byte quota bounds a tunnel.
+pub trait Meter {
+    /// How many of the next `want` (at least 1) bytes may pass now. 0 ends the
+    /// tunnel with [`End::Exhausted`]; more than `want` counts as `want`.
+    fn take(&self, direction: Direction, want: usize) -> usize;
+
+    /// Returns granted bytes that were not written when the tunnel ended.
+    fn give_back(&self, direction: Direction, unused: usize);
+}
+
+/// No quota.
+impl Meter for () {
+    fn take(&self, _: Direction, want: usize) -> usize {
+        want
+    }
+
+    fn give_back(&self, _: Direction, _: usize) {}
+}
+
+/// Why a tunnel ended.
+#[derive(Debug)]
+pub enum End<T> {
+    /// Both sides ended their stream, and everything was delivered.
+    Finished,
+    /// The client's connection failed, for example by a reset.
+    ClientError(io::Error),
+    /// The upstream's connection failed.
+    UpstreamError(io::Error),
+    /// Nothing moved for [`Limits::idle`].
+    Idle,
+    /// One side had ended or failed, and nothing moved for [`Limits::half_closed`].
+    HalfClosed,
+    /// [`Limits::lifetime`] is over.
+    Lifetime,
+    /// The [`Meter`] granted no more bytes.
+    Exhausted,
+    /// The stop signal fired, with its reason.
+    Stopped(T),
+}
+
+/// What a finished tunnel moved, in bytes as in [`Counters`], and why it ended.
+#[derive(Debug)]
+pub struct Tally<T> {
+    /// Bytes from the client that were passed on.
+    pub up: u64,
+    /// Bytes from the upstream that were passed on.
+    pub down: u64,
+    /// Why it ended.
+    pub end: End<T>,
+}
+
+/// Copies both ways until the tunnel ends, then closes both connections, a FIN
+/// first. The end of one side is passed on as the end of that direction only. A
+/// failure of one side ends both, as soon as what it had sent before is delivered.
+///
+/// `stop` ends the tunnel at once; dropping the future does so without a tally.
+/// The future must be polled within a tokio runtime with I/O and time.
+pub fn relay<M: Meter, T>(
+    tunnel: Tunnel,
+    limits: Limits,
+    counters: Arc<Counters>,
+    meter: M,
+    stop: impl Future<Output = T>,
+) -> impl Future<Output = Tally<T>> {
+    // An `async fn` would keep a second copy of all this in each tunnel's future.
+    let Tunnel { client, upstream, early_up, early_down } = tunnel;
+    let mut up = Pump::new(early_up);
+    let mut down = Pump::new(early_down);
+    let mut clock = Clock::start(limits, Instant::now());
+    async move {
+        let copy = Copy {
+            client: &client,
+            upstream: &upstream,
+            counters: &counters,
+            meter: &meter,
+            up: &mut up,
+            down: &mut down,
+            failure: None,
+        };
+        let end = run(copy, &mut clock, stop).await;
+        for socket in [&client, &upstream] {
+            // Fails only if the connection is gone already.
+            let _ = rustix::net::shutdown(socket, Shutdown::Write);
+        }
+        Tally { up: counters.up.load(Ordering::Relaxed), down: counters.down.load(Ordering::Relaxed), end }
+    }
+}
+
+/// Drives both directions, the clock and the stop signal until one of them ends
+/// the tunnel.
+async fn run<M: Meter, T>(mut copy: Copy<'_, M>, clock: &mut Clock, stop: impl Future<Output = T>) -> End<T> {
+    let mut stop = pin!(stop);
+    let mut timer = pin!(tokio::time::sleep_until(clock.wake_at()));
+    // A side that is not being read (it has ended, or the other side is slow)
+    // would hide a reset: hence a watch of its own.
+    let mut client_fails = pin!(copy.client.ready(Interest::ERROR));
+    let mut upstream_fails = pin!(copy.upstream.ready(Interest::ERROR));
+    let mut broken = Broken::default();
+
+    let end = poll_fn(|cx| {
+        if let Poll::Ready(reason) = stop.as_mut().poll(cx) {
+            return Poll::Ready(End::Stopped(reason));
+        }
+        if let Poll::Ready(end) = copy.poll(cx) {
+            return Poll::Ready(end);
+        }
+        broken.client |= !broken.client && client_fails.as_mut().poll(cx).is_ready();
+        broken.upstream |= !broken.upstream && upstream_fails.as_mut().poll(cx).is_ready();
+        if let Some(end) = copy.end_if_unread(broken) {
+            return Poll::Ready(end);
+        }
+        if copy.took_progress() {
+            clock.progress(Instant::now());
+        }
+        if broken.any() || copy.half_closed() {
+            clock.half_close();
+        }
+        poll_clock(cx, timer.as_mut(), clock)
+    })
+    .await;
+    copy.settle();
+    end
+}
+
+/// Ready when a limit is reached. The timer is set anew when it fires too early
+/// or must fire sooner, not on each byte.
+fn poll_clock<T>(cx: &mut Context<'_>, mut timer: Pin<&mut Sleep>, clock: &Clock) -> Poll<End<T>> {
+    loop {
+        let at = clock.wake_at();
+        if at < timer.deadline() {
+            timer.as_mut().reset(at);
+        }
+        ready!(timer.as_mut().poll(cx));
+        if let Some(end) = clock.expired(Instant::now()) {
+            return Poll::Ready(end);
+        }
+        timer.as_mut().reset(at);
+    }
+}
+
+/// Which connections are known to have failed.
+#[derive(Debug, Default, Clone, Copy)]
+struct Broken {
+    client: bool,
+    upstream: bool,
+}
+
+impl Broken {
+    fn any(self) -> bool {
+        self.client || self.upstream
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Side {
+    Client,
+    Upstream,
+}
+
+/// Both directions of a running tunnel.
+struct Copy<'a, M> {
+    client: &'a TcpStream,
+    upstream: &'a TcpStream,
+    counters: &'a Counters,
+    meter: &'a M,
+    up: &'a mut Pump,
+    down: &'a mut Pump,
+    /// The first failed write. What the failed side had sent is still delivered.
+    failure: Option<(Side, io::Error)>,
+}
+
+impl<M: Meter> Copy<'_, M> {
+    fn poll<T>(&mut self, cx: &mut Context<'_>) -> Poll<End<T>> {
+        for direction in [Direction::Down, Direction::Up] {
+            let (pump, lane, source, sink) = self.split(direction);
+            match pump.poll(cx, &lane) {
+                Poll::Pending | Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(Fault::Exhausted)) => return Poll::Ready(End::Exhausted),
+                Poll::Ready(Err(Fault::Read(error))) => {
+                    return Poll::Ready(self.fail(source, error));
+                }
+                Poll::Ready(Err(Fault::Write(error))) => {
+                    pump.abandon();
+                    self.failure.get_or_insert((sink, error));
+                }
+            }
+        }
+        if !(self.up.ended() && self.down.ended()) {
+            return Poll::Pending;
+        }
+        Poll::Ready(match self.failure.take() {
+            Some((side, error)) => self.fail(side, error),
+            None => End::Finished,
+        })
+    }
+
+    /// One direction: its pump, its lane, the side it reads and the side it writes.
+    fn split(&mut self, direction: Direction) -> (&mut Pump, Lane<'_, M>, Side, Side) {
+        let (pump, from, to, sent, source, sink) = match direction {
+            Direction::Up => {
+                (&mut *self.up, self.client, self.upstream, &self.counters.up, Side::Client, Side::Upstream)
+            }
+            Direction::Down => (
+                &mut *self.down,
+                self.upstream,
+                self.client,
+                &self.counters.down,
+                Side::Upstream,
+                Side::Client,
+            ),
+        };
+        let lane = Lane { from, to, sent, meter: self.meter, direction };
+        (pump, lane, source, sink)
+    }
+
+    /// The end by a failure of `side`, unless an earlier one is known.
+    fn fail<T>(&mut self, side: Side, error: io::Error) -> End<T> {
+        match self.failure.take().unwrap_or((side, error)) {
+            (Side::Client, error) => End::ClientError(error),
+            (Side::Upstream, error) => End::UpstreamError(error),
+        }
+    }
+
+    /// The end by a broken connection from which nothing more will be read. One
+    /// that is still read ends by its own read error, after its last bytes.
+    fn end_if_unread<T>(&mut self, broken: Broken) -> Option<End<T>> {
+        let (side, socket) = if broken.client && self.up.ended() {
+            (Side::Client, self.client)
+        } else if broken.upstream && self.down.ended() {
+            (Side::Upstream, self.upstream)
+        } else {
+            return None;
+        };
+        let pending = socket.take_error().ok().flatten();
+        let error = pending.unwrap_or_else(|| io::ErrorKind::ConnectionReset.into());
+        Some(self.fail(side, error))
+    }
+
+    /// Whether bytes were passed on since the last call.
+    fn took_progress(&mut self) -> bool {
+        // Not a lazy `||`: both flags must be cleared.
+        self.up.took_progress() | self.down.took_progress()
+    }
+
+    fn half_closed(&self) -> bool {
+        self.up.ended() || self.down.ended()
+    }
+
+    /// Gives back what the meter granted in vain.
+    fn settle(&mut self) {
+        for direction in [Direction::Up, Direction::Down] {
+            let (pump, lane, ..) = self.split(direction);
+            pump.settle(&lane);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,268 @@
+//! One direction of a tunnel: read, write, and at the end pass the end on.
+//!
+//! Few bytes are copied through a buffer that the thread's tunnels share; many
+//! are spliced through a pipe. Only bytes that the receiver does not take yet are
+//! held, and nothing more is read until they are gone.
+
+use std::cell::RefCell;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes};
+use rustix::net::{RecvFlags, Shutdown};
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+
+use super::pipe::Pipe;
+use super::{Direction, Meter};
+
+/// Size of the shared buffer, and so of the largest copy that is ever held.
+const SCRATCH: usize = 16 * 1024;
+
+/// Steps (a read or a write) before other tunnels of the thread get their turn.
+const STEPS: usize = 4;
+
+thread_local! {
+    static BUFFER: RefCell<Box<[u8]>> = RefCell::new(vec![0; SCRATCH].into());
+}
+
+/// Where a pump reads and writes, and who counts.
+pub(super) struct Lane<'a, M> {
+    pub(super) from: &'a TcpStream,
+    pub(super) to: &'a TcpStream,
+    pub(super) sent: &'a AtomicU64,
+    pub(super) meter: &'a M,
+    pub(super) direction: Direction,
+}
+
+/// Why a direction cannot go on.
+#[derive(Debug)]
+pub(super) enum Fault {
+    Read(io::Error),
+    Write(io::Error),
+    Exhausted,
+}
+
+/// Bytes that were read and not written yet.
+#[derive(Debug)]
+enum Held {
+    Nothing,
+    Copied(Bytes),
+    Piped(Pipe, usize),
+}
+
+/// The state of one direction.
+#[derive(Debug)]
+pub(super) struct Pump {
+    held: Held,
+    /// What the meter has granted and is not written yet.
+    granted: usize,
+    /// Bytes read since the source last ran dry.
+    burst: usize,
+    /// Whether to try splice next: the source has, or lately had, many bytes.
+    bulk: bool,
+    progress: bool,
+    ended: bool,
+}
+
+impl Pump {
+    /// A pump that first writes `early`.
+    pub(super) fn new(early: Bytes) -> Self {
+        let held = if early.is_empty() { Held::Nothing } else { Held::Copied(early) };
+        Self { held, granted: 0, burst: 0, bulk: false, progress: false, ended: false }
+    }
+
+    /// Whether this direction is over, its end passed on.
+    pub(super) fn ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Whether bytes were passed on since the last call.
+    pub(super) fn took_progress(&mut self) -> bool {
+        std::mem::take(&mut self.progress)
+    }
+
+    /// Gives the direction up, after a failed write.
+    pub(super) fn abandon(&mut self) {
+        self.held = Held::Nothing;
+        self.ended = true;
+    }
+
+    /// Gives back what the meter granted in vain.
+    pub(super) fn settle<M: Meter>(&mut self, lane: &Lane<'_, M>) {
+        if self.granted > 0 {
+            let unused = std::mem::take(&mut self.granted);
+            lane.meter.give_back(lane.direction, unused);
+        }
+    }
+
+    /// Moves bytes until a socket is not ready. Ready when the direction is over.
+    pub(super) fn poll<M: Meter>(
+        &mut self,
+        cx: &mut Context<'_>,
+        lane: &Lane<'_, M>,
+    ) -> Poll<Result<(), Fault>> {
+        for _ in 0..STEPS {
+            if self.ended {
+                return Poll::Ready(Ok(()));
+            }
+            if matches!(self.held, Held::Nothing) {
+                ready!(lane.from.poll_read_ready(cx)).map_err(Fault::Read)?;
+                self.read(lane)?;
+            } else {
+                ready!(lane.to.poll_write_ready(cx)).map_err(Fault::Write)?;
+                self.write_held(lane)?;
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    fn read<M: Meter>(&mut self, lane: &Lane<'_, M>) -> Result<(), Fault> {
+        if self.bulk && self.splice_in(lane.from).map_err(Fault::Read)? {
+            return Ok(());
+        }
+        BUFFER.with_borrow_mut(|buffer| self.copy(lane, buffer))
+    }
+
+    /// Splices from the source into a pipe; false if that yielded nothing. Only a
+    /// plain read can tell why: splice does not pass a byte of urgent data, and
+    /// reports an end of stream behind it as if nothing were left.
+    fn splice_in(&mut self, from: &TcpStream) -> io::Result<bool> {
+        let Some(pipe) = Pipe::take() else {
+            return Ok(false);
+        };
+        match pipe.fill(from) {
+            Ok(0) | Err(rustix::io::Errno::AGAIN) => {
+                pipe.put_back();
+                Ok(false)
+            }
+            Ok(count) => {
+                self.bulk = count >= SCRATCH;
+                self.burst = self.burst.saturating_add(count);
+                self.held = Held::Piped(pipe, count);
+                Ok(true)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Reads into the shared buffer and writes from it; a rest is held.
+    fn copy<M: Meter>(&mut self, lane: &Lane<'_, M>, buffer: &mut [u8]) -> Result<(), Fault> {
+        let Some(count) = self.read_plain(lane.from, buffer).map_err(Fault::Read)? else {
+            return Ok(());
+        };
+        if count == 0 {
+            // Fails only if the connection is gone, which the other direction sees.
+            let _ = rustix::net::shutdown(lane.to, Shutdown::Write);
+            self.ended = true;
+            return Ok(());
+        }
+        let data = buffer.get(..count).unwrap_or_default();
+        let allowed = self.grant(lane, count)?;
+        let written = match lane.to.try_write(data.get(..allowed).unwrap_or(data)) {
+            Ok(written) => written,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+            Err(error) => return Err(Fault::Write(error)),
+        };
+        self.wrote(lane, written);
+        if let Some(rest) = data.get(written..).filter(|rest| !rest.is_empty()) {
+            self.held = Held::Copied(Bytes::copy_from_slice(rest));
+        }
+        Ok(())
+    }
+
+    /// Reads once: 0 is the end of the stream, `None` nothing for now. A short
+    /// read shows that the socket is empty, which saves the attempt to find out.
+    fn read_plain(&mut self, from: &TcpStream, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        let size = buffer.len();
+        let mut last = None;
+        let result = from.try_io(Interest::READABLE, || {
+            let (_, count) = rustix::net::recv(from, &mut *buffer, RecvFlags::empty())?;
+            if count == 0 || count == size {
+                return Ok(count);
+            }
+            last = Some(count);
+            Err(io::ErrorKind::WouldBlock.into())
+        });
+        match result {
+            Ok(count) => {
+                self.burst = self.burst.saturating_add(count);
+                self.bulk = count == size;
+                Ok(Some(count))
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.bulk = self.burst.saturating_add(last.unwrap_or(0)) >= 2 * SCRATCH;
+                self.burst = 0;
+                Ok(last)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn write_held<M: Meter>(&mut self, lane: &Lane<'_, M>) -> Result<(), Fault> {
+        let allowed = self.grant(lane, self.held.len())?;
+        let to = lane.to;
+        let result = match &self.held {
+            Held::Nothing => return Ok(()),
+            Held::Copied(bytes) => to.try_write(bytes.get(..allowed).unwrap_or(bytes)),
+            Held::Piped(pipe, _) => to.try_io(Interest::WRITABLE, || Ok(pipe.drain(to, allowed)?)),
+        };
+        match result {
+            Ok(0) => Err(Fault::Write(io::ErrorKind::WriteZero.into())),
+            Ok(written) => {
+                self.wrote(lane, written);
+                self.held.advance(written);
+                Ok(())
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            Err(error) => Err(Fault::Write(error)),
+        }
+    }
+
+    /// How many of `want` bytes may be written now.
+    fn grant<M: Meter>(&mut self, lane: &Lane<'_, M>, want: usize) -> Result<usize, Fault> {
+        if self.granted == 0 {
+            self.granted = lane.meter.take(lane.direction, want).min(want);
+        }
+        match self.granted.min(want) {
+            0 => Err(Fault::Exhausted),
+            allowed => Ok(allowed),
+        }
+    }
+
+    fn wrote<M>(&mut self, lane: &Lane<'_, M>, count: usize) {
+        self.granted = self.granted.saturating_sub(count);
+        self.progress |= count > 0;
+        let count = u64::try_from(count).unwrap_or(u64::MAX);
+        lane.sent.fetch_add(count, Ordering::Relaxed);
+    }
+}
+
+impl Held {
+    fn len(&self) -> usize {
+        match self {
+            Held::Nothing => 0,
+            Held::Copied(bytes) => bytes.len(),
+            Held::Piped(_, count) => *count,
+        }
+    }
+
+    /// Forgets `count` bytes that were written; an emptied pipe is put back.
+    fn advance(&mut self, count: usize) {
+        let left = self.len().saturating_sub(count);
+        *self = match std::mem::replace(self, Held::Nothing) {
+            Held::Copied(mut bytes) if left > 0 => {
+                bytes.advance(count);
+                Held::Copied(bytes)
+            }
+            Held::Piped(pipe, _) if left > 0 => Held::Piped(pipe, left),
+            Held::Piped(pipe, _) => {
+                pipe.put_back();
+                Held::Nothing
+            }
+            Held::Nothing | Held::Copied(_) => Held::Nothing,
+        };
+    }
+}
