@@ -1,0 +1,129 @@
+//! The command line: one file a command.
+
+mod check;
+mod explain;
+mod ready;
+mod serve;
+
+use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+use egret_policy::Problems;
+
+use crate::config::{self, ConfigSource, Loaded};
+use crate::diagnostics;
+
+/// The command succeeded, or the answer is yes.
+const OK: u8 = 0;
+/// The command failed.
+const FAILED: u8 = 1;
+/// The command line or the configuration is wrong.
+const BAD_INPUT: u8 = 2;
+/// The decision is a denial.
+const DENIED: u8 = 3;
+
+/// An egress-controlling forward proxy for sandboxed tools.
+#[derive(Debug, Parser)]
+#[command(name = "egret", version, arg_required_else_help = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the proxy
+    Serve(serve::ServeArgs),
+    /// Validate the configuration and all rule sets
+    Check(check::CheckArgs),
+    /// Show what the policy decides for a destination, and why
+    Explain(explain::ExplainArgs),
+    /// Ask a running proxy whether it is ready
+    Ready(ready::ReadyArgs),
+}
+
+/// Which configuration to use.
+#[derive(Debug, Args)]
+struct ConfigArgs {
+    /// Configuration file [default: ./egret.toml, else /etc/egret/egret.toml, else built-in]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Folder of the rule sets [default: rules/ beside the configuration file]
+    #[arg(long, value_name = "DIR")]
+    rules: Option<PathBuf>,
+}
+
+impl Cli {
+    /// Runs the command.
+    #[must_use]
+    pub fn run(self) -> ExitCode {
+        let code = match self.command {
+            Command::Serve(args) => args.run(),
+            Command::Check(args) => args.run(),
+            Command::Explain(args) => args.run(),
+            Command::Ready(args) => args.run(),
+        };
+        ExitCode::from(code)
+    }
+}
+
+impl ConfigArgs {
+    /// The source, with the patterns of `--allow` where there is no file.
+    fn source(self, allow: Vec<String>) -> Result<ConfigSource, String> {
+        match self.config.or_else(|| if allow.is_empty() { config::default_file() } else { None }) {
+            Some(_) if !allow.is_empty() => {
+                Err("--allow goes with the built-in defaults; with --config, write the rule into the file"
+                    .to_owned())
+            }
+            Some(path) => Ok(ConfigSource::File { path, rules: self.rules }),
+            None if self.rules.is_some() => {
+                Err("--rules needs a configuration file; add --config FILE".to_owned())
+            }
+            None => Ok(ConfigSource::BuiltIn { allow }),
+        }
+    }
+
+    /// Loads it; problems are shown, and the exit code is returned where there are errors.
+    fn load(self, allow: Vec<String>) -> Result<(Loaded, ConfigSource), u8> {
+        let source = self.source(allow).map_err(|message| {
+            complain(&message);
+            BAD_INPUT
+        })?;
+        match config::load(&source, 1, None) {
+            Ok(loaded) => {
+                show(&loaded.problems);
+                Ok((loaded, source))
+            }
+            Err(problems) => {
+                show(&problems);
+                Err(BAD_INPUT)
+            }
+        }
+    }
+}
+
+/// Shows problems on standard error.
+fn show(problems: &Problems) {
+    let mut stderr = io::stderr().lock();
+    let text = diagnostics::render(problems, stderr.is_terminal());
+    // There is no other place to complain to.
+    let _ = stderr.write_all(text.as_bytes());
+}
+
+/// One line on standard error.
+fn complain(message: &str) {
+    let _ = writeln!(io::stderr(), "egret: {message}");
+}
+
+/// Text on standard output; the exit code says whether it could be written.
+fn say(text: &str) -> u8 {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Ok(()) => OK,
+        // Whoever closed the pipe has read enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => OK,
+        Err(_) => FAILED,
+    }
+}

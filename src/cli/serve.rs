@@ -1,0 +1,225 @@
+//! `egret serve`: runs the proxy until it is told to stop.
+
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use egret_policy::Listeners;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+use super::{ConfigArgs, FAILED, OK, complain};
+use crate::audit::{self, Audit, PathKey, PathRecorder, Start};
+use crate::config::{ConfigSource, Loaded, OnAuditFailure, Settings};
+use crate::control::Control;
+use crate::dial::{DialSettings, Dialer};
+use crate::egress::{Egress, Parts, Signals};
+use crate::entry::Gate;
+use crate::metrics::Metrics;
+use crate::reload::Reloader;
+use crate::resolve::Resolver;
+use crate::server::{self, Server};
+
+/// What is logged where `EGRET_LOG` says nothing. The resolver library would let a hostile zone
+/// fill the log.
+const DEFAULT_LOG: &str = "info,hickory_net=off,hickory_proto=off,hickory_resolver=off";
+/// How long the last tasks may take to close their connections.
+const CLOSING: Duration = Duration::from_secs(2);
+
+#[derive(Debug, Args)]
+pub(super) struct ServeArgs {
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// Name pattern to allow, with the built-in defaults; repeatable
+    #[arg(long, value_name = "PATTERN")]
+    allow: Vec<String>,
+}
+
+impl ServeArgs {
+    pub(super) fn run(self) -> u8 {
+        let (loaded, source) = match self.config.load(self.allow) {
+            Ok(loaded) => loaded,
+            Err(code) => return code,
+        };
+        start_log();
+        let ceiling = server::connection_ceiling(loaded.settings.listen.max_connections);
+        let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+            Ok(runtime) => runtime,
+            Err(error) => {
+                complain(&format!("no runtime: {error}"));
+                return FAILED;
+            }
+        };
+        let served = runtime.block_on(serve(loaded, source, ceiling));
+        // What hangs in a system call is left behind.
+        runtime.shutdown_timeout(CLOSING);
+        match served {
+            Ok(()) => OK,
+            Err(message) => {
+                complain(&message);
+                FAILED
+            }
+        }
+    }
+}
+
+/// Diagnostics go to standard error: for people on a terminal, else as JSON.
+fn start_log() {
+    let filter = EnvFilter::try_from_env("EGRET_LOG").unwrap_or_else(|_| EnvFilter::new(DEFAULT_LOG));
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let started = if std::io::stderr().is_terminal() { log.try_init() } else { log.json().try_init() };
+    if let Err(error) = started {
+        complain(&format!("no log: {error}"));
+    }
+}
+
+/// The listeners as bound.
+struct Bound {
+    proxy: Vec<TcpListener>,
+    control: TcpListener,
+    own: Listeners,
+}
+
+fn bind(settings: &Settings) -> Result<Bound, String> {
+    let listen =
+        |address| server::bind(address).map_err(|error| format!("{address} can't be listened on: {error}"));
+    let proxy = settings.listen.proxy.iter().map(|&address| listen(address));
+    let proxy = proxy.collect::<Result<Vec<_>, _>>()?;
+    let control = listen(settings.listen.control)?;
+    let bound = proxy.iter().chain([&control]).map(TcpListener::local_addr);
+    let bound = bound.collect::<Result<_, _>>().map_err(|error| error.to_string())?;
+    Ok(Bound { proxy, control, own: Listeners { bound } })
+}
+
+async fn serve(loaded: Loaded, source: ConfigSource, ceiling: usize) -> Result<(), String> {
+    let Loaded { settings, mut policy, files, .. } = loaded;
+    let bound = bind(&settings)?;
+    policy.listeners = bound.own.clone();
+    let audit = open_audit(&settings, policy.generation)?;
+    let signals = Signals::new(policy.generation);
+    let metrics = Arc::new(Metrics::default());
+    metrics.started(policy.generation);
+    let egress = Arc::new(Egress::new(Parts {
+        policy: Arc::new(policy),
+        resolver: Resolver::new(settings.dns.resolver()).map_err(|error| error.to_string())?,
+        dialer: Dialer::new(DialSettings {
+            connect_timeout: settings.timeouts.connect,
+            ..DialSettings::default()
+        }),
+        audit: audit.clone(),
+        paths: path_recorder(&settings)?,
+        signals: signals.clone(),
+        metrics,
+        timeouts: settings.timeouts,
+    }));
+    let reloader = Arc::new(Reloader::new(
+        source,
+        bound.own.clone(),
+        settings.clone(),
+        files,
+        Arc::clone(&egress),
+        audit.clone(),
+    ));
+    let gate = Arc::new(Gate { egress: Arc::clone(&egress), name: settings.listen.name.as_str().into() });
+    let server = Arc::new(Server::new(gate, ceiling));
+    let control = Control {
+        egress: Arc::clone(&egress),
+        audit: audit.clone(),
+        reloader: Arc::clone(&reloader),
+        signals: signals.clone(),
+        token: settings.listen.control_token.clone(),
+    };
+    let addresses: Vec<_> = bound.own.bound.iter().map(ToString::to_string).collect();
+    for listener in bound.proxy {
+        let server = Arc::clone(&server);
+        let stopping = signals.draining();
+        tokio::spawn(async move { server.accept(listener, stopping).await });
+    }
+    tokio::spawn(control.serve(bound.control, signals.draining()));
+    let reload_on_hangup = Arc::clone(&reloader);
+    tokio::spawn(async move { reloader.watch().await });
+    if settings.audit.on_failure == OnAuditFailure::Deny {
+        tokio::spawn(follow_audit(audit.clone(), signals.clone()));
+    }
+    tokio::spawn(tidy(Arc::clone(&egress)));
+    tracing::info!(listen = %addresses.join(", "), ceiling, "egret is serving");
+    wait_for_stop(&audit, &reload_on_hangup).await?;
+    drain(&server, &signals, settings.timeouts.drain).await;
+    audit.shutdown().await.map_err(|error| error.to_string())
+}
+
+fn open_audit(settings: &Settings, generation: u64) -> Result<Audit, String> {
+    let on_failure = match settings.audit.on_failure {
+        OnAuditFailure::Deny => audit::OnFailure::Deny,
+        OnAuditFailure::Allow => audit::OnFailure::Allow,
+    };
+    let mut wanted = audit::Settings::new(&settings.audit.file);
+    wanted.on_failure = on_failure;
+    wanted.sync = settings.audit.sync;
+    let start = Start { version: env!("CARGO_PKG_VERSION"), generation, policy_digest: None };
+    Audit::open(wanted, start).map_err(|error| error.to_string())
+}
+
+fn path_recorder(settings: &Settings) -> Result<PathRecorder, String> {
+    if settings.audit.paths {
+        return Ok(PathRecorder::Plain);
+    }
+    std::fs::create_dir_all(&settings.state_dir).map_err(|error| {
+        let dir = settings.state_dir.display();
+        format!("the state directory {dir} can't be made: {error}; create it, or change state.dir")
+    })?;
+    PathKey::load_or_create(&settings.state_dir).map(PathRecorder::Hashed).map_err(|error| error.to_string())
+}
+
+/// Has open connections closed when the audit can't be written.
+async fn follow_audit(audit: Audit, signals: Signals) {
+    let mut health = audit.health();
+    loop {
+        let healthy = *health.borrow_and_update();
+        signals.audit_is(healthy);
+        if health.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Lets go of idle connections to origins that have lain too long.
+async fn tidy(egress: Arc<Egress>) {
+    loop {
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        egress.expire_idle();
+    }
+}
+
+/// Waits for SIGTERM or SIGINT. SIGHUP reloads, and reopens the audit file for log rotation.
+async fn wait_for_stop(audit: &Audit, reloader: &Arc<Reloader>) -> Result<(), String> {
+    let listen = |kind| signal(kind).map_err(|error| format!("signals can't be received: {error}"));
+    let mut hangup = listen(SignalKind::hangup())?;
+    let mut terminate = listen(SignalKind::terminate())?;
+    let mut interrupt = listen(SignalKind::interrupt())?;
+    loop {
+        tokio::select! {
+            _ = terminate.recv() => return Ok(()),
+            _ = interrupt.recv() => return Ok(()),
+            _ = hangup.recv() => {
+                audit.reopen();
+                let reloader = Arc::clone(reloader);
+                tokio::spawn(async move { reloader.reload().await });
+            }
+        }
+    }
+}
+
+/// Refuses new requests, waits for open ones, then closes what is left.
+async fn drain(server: &Server, signals: &Signals, patience: Duration) {
+    tracing::info!("stopping: no new requests");
+    signals.drain();
+    server.tasks().close();
+    if tokio::time::timeout(patience, server.tasks().wait()).await.is_err() {
+        signals.close();
+        // A task that does not end by itself is dropped with the runtime, which records its end.
+        let _ = tokio::time::timeout(CLOSING, server.tasks().wait()).await;
+    }
+}

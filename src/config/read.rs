@@ -1,0 +1,274 @@
+//! Reads the tables of the configuration file that are not the policy's.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use egret_policy::reader::{Located, Table};
+use egret_policy::units::parse_duration;
+use egret_policy::{DnsName, Nat64Prefix, Problems, limits, word};
+use ipnet::IpNet;
+
+use super::{AuditSettings, Dns, Listen, OnAuditFailure, PolicyPart, Settings, StaticHosts, Timeouts};
+use crate::resolve::{DnsServers, ServerSpec};
+
+const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+/// Reads everything but `deny`, `policy` and `sandbox`.
+pub(super) fn settings(root: &mut Table<'_, '_>, problems: &mut Problems) -> (Settings, PolicyPart) {
+    let listen = read_listen(root.table("listen", problems), problems);
+    let (dns, nat64) = read_dns(root.table("dns", problems), problems);
+    let audit = read_audit(root.table("audit", problems), problems);
+    let mut state_dir = PathBuf::from("egret-state");
+    if let Some(mut state) = root.table("state", problems) {
+        if let Some(dir) = state.string("dir", problems) {
+            state_dir = dir.value.into();
+        }
+        state.finish(problems);
+    }
+    let mut anonymous = None;
+    if let Some(mut identity) = root.table("identity", problems) {
+        anonymous = identity.string("anonymous", problems);
+        identity.finish(problems);
+    }
+    let timeouts = read_timeouts(root.table("timeouts", problems), problems);
+    (Settings { listen, dns, audit, state_dir, timeouts }, PolicyPart { nat64, anonymous })
+}
+
+fn read_listen(table: Option<Table<'_, '_>>, problems: &mut Problems) -> Listen {
+    let mut listen = Listen {
+        proxy: vec![SocketAddr::new(LOOPBACK, 3128)],
+        control: SocketAddr::new(LOOPBACK, 3129),
+        name: "egret".to_owned(),
+        max_connections: None,
+        control_token: None,
+    };
+    let Some(mut table) = table else {
+        return listen;
+    };
+    if let Some(written) = table.strings("proxy", problems) {
+        if written.is_empty() {
+            problems.error(
+                &table.spot(),
+                "`proxy` names no address",
+                "write an address like \"127.0.0.1:3128\"",
+            );
+        }
+        listen.proxy = Vec::new();
+        for address in written {
+            let Some(parsed) = read_address(&address, problems) else { continue };
+            if parsed.port() != 0 && listen.proxy.contains(&parsed) {
+                problems.error(&address.spot, format!("{parsed} is listed twice"), "list it once");
+            }
+            listen.proxy.push(parsed);
+        }
+    }
+    let control = table.string("control", problems);
+    if let Some(parsed) = control.as_ref().and_then(|c| read_address(c, problems)) {
+        listen.control = parsed;
+    }
+    if let Some(name) = table.string("name", problems) {
+        let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+        if name.value.is_empty() || !name.value.bytes().all(token) {
+            problems.error(
+                &name.spot,
+                "`name` is not a pseudonym",
+                "write a word of letters, digits, - and .",
+            );
+        }
+        listen.name = name.value;
+    }
+    let most = table.integer("max_connections", (1, 1_000_000), problems);
+    listen.max_connections = most.and_then(|n| usize::try_from(n.value).ok());
+    if let Some(file) = table.string("control_token_file", problems) {
+        listen.control_token = read_token(&file, problems);
+    }
+    if !listen.control.ip().is_loopback()
+        && listen.control_token.is_none()
+        && let Some(control) = control
+    {
+        let message = "a control interface beyond loopback needs `control_token_file`";
+        problems.error(&control.spot, message, "add it, or listen on 127.0.0.1");
+    }
+    table.finish(problems);
+    listen
+}
+
+fn read_address(text: &Located<String>, problems: &mut Problems) -> Option<SocketAddr> {
+    let parsed = text.value.parse().ok();
+    if parsed.is_none() {
+        let message = format!("`{}` is not an address and port", text.value.escape_debug());
+        problems.error(&text.spot, message, "write an address like \"127.0.0.1:3128\" or \"[::1]:3128\"");
+    }
+    parsed
+}
+
+fn read_token(file: &Located<String>, problems: &mut Problems) -> Option<String> {
+    match std::fs::read_to_string(&file.value) {
+        Ok(text) if text.trim().len() >= 16 => Some(text.trim().to_owned()),
+        Ok(_) => {
+            let message = format!("the token in {} is shorter than 16 characters", file.value);
+            problems.error(&file.spot, message, "write a long random one");
+            None
+        }
+        Err(cause) => {
+            problems.error(&file.spot, format!("{} can't be read: {cause}", file.value), "");
+            None
+        }
+    }
+}
+
+fn read_dns(table: Option<Table<'_, '_>>, problems: &mut Problems) -> (Dns, Vec<Nat64Prefix>) {
+    let mut dns = Dns {
+        servers: DnsServers::System,
+        timeout: Duration::from_secs(5),
+        hosts: StaticHosts::default(),
+        ca: None,
+    };
+    let Some(mut table) = table else {
+        return (dns, Vec::new());
+    };
+    if let Some(written) = table.strings("servers", problems) {
+        dns.servers = read_servers(&table, &written, problems);
+    }
+    if let Some(timeout) = duration(&mut table, "timeout", problems) {
+        dns.timeout = timeout;
+    }
+    if let Some(hosts) = table.table("hosts", problems) {
+        dns.hosts = read_hosts(hosts, problems);
+    }
+    if let Some(file) = table.string("ca_file", problems) {
+        match std::fs::read(&file.value) {
+            Ok(pem) => dns.ca = Some(pem),
+            Err(cause) => problems.error(&file.spot, format!("{} can't be read: {cause}", file.value), ""),
+        }
+    }
+    let nat64 = table.strings("nat64", problems).into_iter().flatten();
+    let nat64 = nat64.filter_map(|text| read_nat64(&text, problems)).collect();
+    table.finish(problems);
+    (dns, nat64)
+}
+
+fn read_servers(table: &Table<'_, '_>, written: &[Located<String>], problems: &mut Problems) -> DnsServers {
+    if let [only] = written
+        && only.value == "system"
+    {
+        return DnsServers::System;
+    }
+    if written.is_empty() {
+        problems.error(
+            &table.spot(),
+            "`servers` names no DNS server",
+            "write \"system\" or a list of addresses",
+        );
+    }
+    let parse = |text: &Located<String>| match text.value.parse::<ServerSpec>() {
+        Ok(server) => Some(server),
+        Err(error) => {
+            problems.error(&text.spot, error.to_string(), "");
+            None
+        }
+    };
+    DnsServers::List(written.iter().filter_map(parse).collect())
+}
+
+fn read_hosts(table: Table<'_, '_>, problems: &mut Problems) -> StaticHosts {
+    let mut hosts = HashMap::new();
+    for (name, written) in table.named_strings(problems) {
+        let parsed = match DnsName::parse(name.value.as_bytes()) {
+            Ok(parsed) => parsed,
+            Err(error) => {
+                let message = format!("`{}` is not a name: {error}", name.value.escape_debug());
+                problems.error(&name.spot, message, "write an A-label name");
+                continue;
+            }
+        };
+        let mut addresses = Vec::new();
+        for text in written {
+            match text.value.parse::<IpAddr>() {
+                Ok(address) => addresses.push(address),
+                Err(_) => {
+                    let message = format!("`{}` is not an IP address", text.value.escape_debug());
+                    problems.error(&text.spot, message, "write an address like \"127.0.0.1\"");
+                }
+            }
+        }
+        if hosts.insert(parsed.as_str().to_owned(), addresses).is_some() {
+            problems.error(&name.spot, format!("`{parsed}` is listed twice"), "list it once");
+        }
+    }
+    hosts
+}
+
+fn read_nat64(text: &Located<String>, problems: &mut Problems) -> Option<Nat64Prefix> {
+    let prefix = match text.value.parse() {
+        Ok(IpNet::V6(net)) if net.addr() == net.network() => Nat64Prefix::new(net),
+        _ => None,
+    };
+    if prefix.is_none() {
+        let message = format!("`{}` is not a NAT64 prefix", text.value.escape_debug());
+        let help = "write an IPv6 network of length 32, 40, 48, 56, 64 or 96 (RFC 6052)";
+        problems.error(&text.spot, message, help);
+    }
+    prefix
+}
+
+fn read_audit(table: Option<Table<'_, '_>>, problems: &mut Problems) -> AuditSettings {
+    let mut audit = AuditSettings {
+        file: PathBuf::from("audit.ndjson"),
+        on_failure: OnAuditFailure::Deny,
+        paths: false,
+        sync: false,
+    };
+    let Some(mut table) = table else {
+        return audit;
+    };
+    if let Some(file) = table.string("file", problems) {
+        audit.file = file.value.into();
+    }
+    let words = [("deny", OnAuditFailure::Deny), ("allow", OnAuditFailure::Allow)];
+    if let Some(on_failure) = word(&mut table, "on_failure", &words, problems) {
+        audit.on_failure = on_failure;
+    }
+    audit.paths = table.boolean("paths", problems).is_some_and(|b| b.value);
+    audit.sync = table.boolean("sync", problems).is_some_and(|b| b.value);
+    table.finish(problems);
+    audit
+}
+
+fn read_timeouts(table: Option<Table<'_, '_>>, problems: &mut Problems) -> Timeouts {
+    let mut timeouts = Timeouts {
+        header: Duration::from_secs(10),
+        idle: Duration::from_secs(60),
+        tls: Duration::from_secs(10),
+        connect: Duration::from_secs(10),
+        response: Duration::from_secs(30),
+        body: Duration::from_secs(300),
+        drain: Duration::from_secs(30),
+    };
+    let Some(mut table) = table else {
+        return timeouts;
+    };
+    for (key, target) in [
+        ("header", &mut timeouts.header),
+        ("idle", &mut timeouts.idle),
+        ("tls", &mut timeouts.tls),
+        ("connect", &mut timeouts.connect),
+        ("response", &mut timeouts.response),
+        ("body", &mut timeouts.body),
+        ("drain", &mut timeouts.drain),
+    ] {
+        if let Some(value) = duration(&mut table, key, problems) {
+            *target = value;
+        }
+    }
+    table.finish(problems);
+    timeouts
+}
+
+fn duration(table: &mut Table<'_, '_>, key: &'static str, problems: &mut Problems) -> Option<Duration> {
+    let text = table.string(key, problems)?;
+    let parse = |t: &str| parse_duration(t).filter(|d| !d.is_zero());
+    limits::value(&text, key, "\"5s\"", parse, problems)
+}

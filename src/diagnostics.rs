@@ -1,0 +1,53 @@
+//! Shows configuration problems to a person: `file:line:column`, the offending text underlined,
+//! and what to write instead.
+
+use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
+use egret_policy::{Problem, Problems, Severity};
+
+/// All problems as text for a terminal, plain or coloured.
+#[must_use]
+pub fn render(problems: &Problems, colour: bool) -> String {
+    let renderer = if colour { Renderer::styled() } else { Renderer::plain() };
+    let mut out = String::new();
+    for problem in problems.iter() {
+        out.push_str(&render_one(problem, &renderer));
+        out.push_str("\n\n");
+    }
+    out
+}
+
+fn render_one(problem: &Problem, renderer: &Renderer) -> String {
+    let level = match problem.severity {
+        Severity::Error => Level::ERROR,
+        Severity::Warning => Level::WARNING,
+    };
+    let title = level.primary_title(problem.message.as_str());
+    let Some((file, span)) = &problem.place else {
+        return renderer.render(&[annotate_snippets::Group::with_title(title)]);
+    };
+    let end = span.end.max(span.start).min(file.text().len());
+    let mark = AnnotationKind::Primary.span(span.start.min(end)..end);
+    let snippet = Snippet::source(file.text()).path(file.name()).annotation(mark);
+    let mut group = title.element(snippet);
+    if let Some(help) = &problem.help {
+        group = group.element(Level::HELP.message(help.as_str()));
+    }
+    renderer.render(&[group])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use egret_policy::{SourceFile, Spot};
+
+    #[test]
+    fn shows_place_text_and_help() {
+        let file = SourceFile::new("egret.toml", "[listen]\nprxy = 1\n".to_owned());
+        let mut problems = Problems::default();
+        problems.error(&Spot::new(&file, 9..13), "unknown key `prxy`", "did you mean `proxy`?");
+        let text = render(&problems, false);
+        for part in ["egret.toml:2:1", "prxy = 1", "^^^^", "did you mean `proxy`?"] {
+            assert!(text.contains(part), "{part} is missing in\n{text}");
+        }
+    }
+}

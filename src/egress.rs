@@ -1,0 +1,388 @@
+//! The one path out: decide, resolve, pin, dial, record; then, and only then, bytes may flow.
+//!
+//! Entries put an [`Intent`] in and get an opened way out or a refusal that is already recorded.
+//! They can't name the steps in between, so they can't skip one.
+
+mod live;
+mod opened;
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use egret_policy::{Action, Client, Host, Intent, Policy, Reason, Refusal, Route, Verdict};
+
+use crate::audit::{self, Attempt, Audit, AuditUnavailable, PathRecorder, Text};
+use crate::config::Timeouts;
+use crate::dial::{Connected, DialCause, DialError, Dialer};
+use crate::forward::{Pool, Upstream};
+use crate::metrics::Metrics;
+use crate::resolve::{ResolveError, Resolver};
+
+pub use live::{Signals, Stop};
+pub use opened::{ByteCounters, Exchange, Redial, Tunnel};
+
+/// What every attempt needs.
+pub struct Egress {
+    policy: ArcSwap<Policy>,
+    resolver: Resolver,
+    dialer: Dialer,
+    audit: Audit,
+    paths: PathRecorder,
+    pool: Pool,
+    signals: Signals,
+    metrics: Arc<Metrics>,
+    timeouts: Timeouts,
+    /// When the DNS servers were last asked for readiness, and whether one answered.
+    dns_seen: tokio::sync::Mutex<Option<(Instant, bool)>>,
+}
+
+/// The parts of an [`Egress`].
+pub struct Parts {
+    /// The first policy.
+    pub policy: Arc<Policy>,
+    /// Looks names up.
+    pub resolver: Resolver,
+    /// Opens connections.
+    pub dialer: Dialer,
+    /// Records.
+    pub audit: Audit,
+    /// How paths are recorded.
+    pub paths: PathRecorder,
+    /// Tells open connections what has changed.
+    pub signals: Signals,
+    /// Counts.
+    pub metrics: Arc<Metrics>,
+    /// How long things may take.
+    pub timeouts: Timeouts,
+}
+
+/// A refusal that has been recorded.
+#[derive(Debug)]
+pub struct Refused {
+    /// Why.
+    pub refusal: Refusal,
+    /// The status that the client gets.
+    pub status: u16,
+    /// The audit ID.
+    pub id: String,
+}
+
+/// A request that never became an intent: what is known of it, for the record.
+#[derive(Debug, Default)]
+pub struct Malformed<'a> {
+    /// Who sent it, if it got that far.
+    pub client: Option<&'a Client>,
+    /// The method, if there is one.
+    pub method: Option<&'a str>,
+    /// What stands where the target belongs.
+    pub target: Option<&'a [u8]>,
+}
+
+/// An intent that was allowed and resolved; nothing has been dialled yet.
+struct Admitted {
+    attempt: Attempt,
+    route: Route,
+    generation: u64,
+}
+
+impl Egress {
+    /// Puts the parts together.
+    #[must_use]
+    pub fn new(parts: Parts) -> Self {
+        let Parts { policy, resolver, dialer, audit, paths, signals, metrics, timeouts } = parts;
+        let policy = ArcSwap::new(policy);
+        let (pool, dns_seen) = (Pool::default(), tokio::sync::Mutex::default());
+        Self { policy, resolver, dialer, audit, paths, pool, signals, metrics, timeouts, dns_seen }
+    }
+
+    /// The policy in force.
+    #[must_use]
+    pub fn policy(&self) -> Arc<Policy> {
+        self.policy.load_full()
+    }
+
+    /// Puts another policy in force: new attempts see it at once, open ones are decided again.
+    pub fn replace_policy(&self, policy: Policy) {
+        let policy = Arc::new(policy);
+        self.policy.store(Arc::clone(&policy));
+        self.signals.policy_changed(policy.generation);
+        self.pool.retain(|intent, address| live::still_allowed(&policy, intent, address, None));
+    }
+
+    /// Who the client at this address is, by the policy in force.
+    ///
+    /// # Errors
+    /// `identity_required`.
+    pub fn identify(&self, source: IpAddr) -> Result<Client, Refusal> {
+        self.policy.load().sandboxes.identify(source)
+    }
+
+    /// Lets go of idle connections to origins.
+    pub fn expire_idle(&self) {
+        self.pool.expire();
+    }
+
+    /// Did a DNS server answer within the last `fresh`? Asks, if nobody knows.
+    pub async fn dns_answers(&self, fresh: Duration) -> bool {
+        let mut known = self.dns_seen.lock().await;
+        if known.is_none_or(|(when, _)| when.elapsed() >= fresh) {
+            *known = Some((Instant::now(), self.resolver.probe().await));
+        }
+        known.is_some_and(|(_, answers)| answers)
+    }
+
+    /// How long things may take.
+    #[must_use]
+    pub const fn timeouts(&self) -> &Timeouts {
+        &self.timeouts
+    }
+
+    /// What to count in.
+    #[must_use]
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// Records a request that could not be understood, or whose client is not known.
+    pub async fn refuse(
+        &self,
+        what: Malformed<'_>,
+        peer: SocketAddr,
+        refusal: Refusal,
+        status: u16,
+    ) -> Refused {
+        let mut request = audit::Request {
+            client: Some(peer),
+            method: what.method.map(Text::from),
+            host: what.target.map(Text::new),
+            ..audit::Request::default()
+        };
+        if let Some(client) = what.client {
+            identify_record(&mut request, client);
+        }
+        let attempt = self.audit.begin(request);
+        self.refuse_attempt(attempt, refusal, status).await
+    }
+
+    /// Opens a tunnel.
+    ///
+    /// # Errors
+    /// The refusal, recorded.
+    pub async fn open_tunnel(self: &Arc<Self>, intent: Intent, peer: SocketAddr) -> Result<Tunnel, Refused> {
+        let Admitted { mut attempt, route, generation } = self.admit(&intent, peer).await?;
+        let connected = match self.dialer.connect(&route).await {
+            Ok(connected) => connected,
+            Err(error) => return Err(self.refuse_dial(attempt, &error).await),
+        };
+        note_dialed(&mut attempt, &connected);
+        let flow = self.permit(attempt).await?;
+        let stop = self.stop_for(intent, &route, connected.peer, generation);
+        Ok(Tunnel::new(Arc::clone(self), connected.stream, route, flow, stop))
+    }
+
+    /// Opens the way for one request, over a pooled connection if one fits.
+    ///
+    /// # Errors
+    /// The refusal, recorded.
+    pub async fn open_exchange(
+        self: &Arc<Self>,
+        intent: Intent,
+        peer: SocketAddr,
+    ) -> Result<Exchange, Refused> {
+        let Admitted { mut attempt, route, generation } = self.admit(&intent, peer).await?;
+        let upstream = match self.pool.take(&intent, &route) {
+            Some(upstream) => {
+                attempt.outcome_mut().dialed = Some(upstream.address().socket_addr().ip());
+                upstream
+            }
+            None => match self.dialer.connect(&route).await {
+                Ok(connected) => {
+                    note_dialed(&mut attempt, &connected);
+                    match Upstream::open(connected.stream, connected.peer).await {
+                        Ok(upstream) => upstream,
+                        Err(error) => {
+                            let refusal = Refusal::new(Reason::UpstreamProtocol);
+                            let refusal = refusal.with_detail(error.to_string());
+                            return Err(self.refuse_for(attempt, refusal).await);
+                        }
+                    }
+                }
+                Err(error) => return Err(self.refuse_dial(attempt, &error).await),
+            },
+        };
+        let flow = self.permit(attempt).await?;
+        let stop = self.stop_for(intent.clone(), &route, upstream.address(), generation);
+        Ok(Exchange::new(Arc::clone(self), intent, upstream, route, flow, stop))
+    }
+
+    fn stop_for(
+        self: &Arc<Self>,
+        intent: Intent,
+        route: &Route,
+        address: egret_policy::PinnedAddr,
+        generation: u64,
+    ) -> Stop {
+        Stop::new(Arc::clone(self), self.signals.subscribe(), intent, address, route.tls, generation)
+    }
+
+    /// Decides, resolves and pins.
+    async fn admit(&self, intent: &Intent, peer: SocketAddr) -> Result<Admitted, Refused> {
+        let mut attempt = self.audit.begin(self.request_record(intent, peer));
+        if self.signals.stopping() {
+            return Err(self.refuse_for(attempt, Refusal::new(Reason::ShuttingDown)).await);
+        }
+        let policy = self.policy.load_full();
+        let outcome = attempt.outcome_mut();
+        outcome.generation = Some(policy.generation);
+        outcome.policy = Some(Text::from(&*intent.client.policy));
+        let grant = match policy.decide(intent) {
+            Verdict::Allow(grant) => grant,
+            Verdict::Deny(refusal) => return Err(self.refuse_for(attempt, refusal).await),
+        };
+        attempt.outcome_mut().verdict = audit::Verdict::Allow;
+        let started = Instant::now();
+        let looked_up = self.resolver.resolve(&grant).await;
+        self.metrics.dns_seconds.observe(started.elapsed().as_secs_f64());
+        if grant.host().name().is_some() {
+            attempt.outcome_mut().dns = Some(started.elapsed());
+        }
+        let resolution = match looked_up {
+            Ok(resolution) => resolution,
+            Err(error) => {
+                let refusal = Refusal::new(dns_reason(&error)).with_detail(error.to_string());
+                return Err(self.refuse_for(attempt, refusal).await);
+            }
+        };
+        attempt.outcome_mut().addresses = Some(resolution.addresses.iter().copied().collect());
+        match grant.pin(&resolution, crate::dial::is_local) {
+            Ok(route) => {
+                let outcome = attempt.outcome_mut();
+                outcome.reason = Reason::Allowed.code();
+                outcome.rule = route.rule.as_deref().map(Text::from);
+                if let Some(held_back) = &route.would_deny {
+                    outcome.verdict = audit::Verdict::WouldDeny;
+                    outcome.reason = held_back.reason.code();
+                    outcome.rule = held_back.rule.as_deref().map(Text::from);
+                }
+                Ok(Admitted { attempt, route, generation: policy.generation })
+            }
+            Err(refusal) => {
+                attempt.outcome_mut().verdict = audit::Verdict::Deny;
+                Err(self.refuse_for(attempt, refusal).await)
+            }
+        }
+    }
+
+    async fn permit(&self, attempt: Attempt) -> Result<audit::Flow, Refused> {
+        let id = attempt.id().to_string();
+        let observed = attempt.verdict() == audit::Verdict::WouldDeny;
+        match attempt.permit().await {
+            Ok(flow) => {
+                let verdict = if observed { "would_deny" } else { "allow" };
+                self.metrics.decided(verdict, Reason::Allowed);
+                Ok(flow)
+            }
+            Err(error) => {
+                let refusal = Refusal::new(Reason::AuditUnavailable).with_detail(audit_detail(&error));
+                self.metrics.decided("deny", Reason::AuditUnavailable);
+                Err(Refused { refusal, status: 503, id })
+            }
+        }
+    }
+
+    async fn refuse_dial(&self, attempt: Attempt, error: &DialError) -> Refused {
+        let refusal = Refusal::new(dial_reason(error.cause)).with_detail(error.to_string());
+        self.refuse_for(attempt, refusal).await
+    }
+
+    async fn refuse_for(&self, attempt: Attempt, refusal: Refusal) -> Refused {
+        let status = refusal.reason.status().unwrap_or(502);
+        self.refuse_attempt(attempt, refusal, status).await
+    }
+
+    async fn refuse_attempt(&self, mut attempt: Attempt, refusal: Refusal, status: u16) -> Refused {
+        let outcome = attempt.outcome_mut();
+        outcome.reason = refusal.reason.code();
+        outcome.status = Some(status);
+        if let Some(rule) = &refusal.rule {
+            outcome.rule = Some(Text::from(&**rule));
+        }
+        outcome.detail = refusal.detail.as_deref().map(Text::from);
+        let verdict = if outcome.verdict == audit::Verdict::Deny { "deny" } else { "allow" };
+        self.metrics.decided(verdict, refusal.reason);
+        let id = attempt.id().to_string();
+        // The answer is a refusal either way; the audit's own health is told elsewhere.
+        if let Err(error) = attempt.refuse().await {
+            tracing::debug!(%error, %id, "a refusal could not be recorded");
+        }
+        Refused { refusal, status, id }
+    }
+
+    fn request_record(&self, intent: &Intent, peer: SocketAddr) -> audit::Request {
+        let mut request = audit::Request {
+            client: Some(peer),
+            scheme: Some(intent.destination.scheme().as_str()),
+            host: Some(Text::from(host_text(intent.destination.host()))),
+            port: Some(intent.destination.port()),
+            ..audit::Request::default()
+        };
+        identify_record(&mut request, &intent.client);
+        match &intent.action {
+            Action::Tunnel => {
+                request.protocol = Some(audit::Protocol::Connect);
+                request.method = Some(Text::from("CONNECT"));
+            }
+            Action::Request { method, path } => {
+                request.protocol = Some(audit::Protocol::Http);
+                request.method = Some(Text::from(&**method));
+                request.path = Some(self.paths.record(path));
+            }
+        }
+        request
+    }
+}
+
+/// The host as records show it: an IPv6 address without brackets.
+fn host_text(host: &Host) -> String {
+    match host {
+        Host::Name(name) => name.to_string(),
+        Host::Address(address) => address.to_string(),
+    }
+}
+
+fn identify_record(request: &mut audit::Request, client: &Client) {
+    request.sandbox = Some(Text::from(&*client.sandbox));
+    request.identity = Some(client.identity.into());
+}
+
+fn note_dialed(attempt: &mut Attempt, connected: &Connected) {
+    let outcome = attempt.outcome_mut();
+    outcome.dialed = Some(connected.peer.socket_addr().ip());
+    if !connected.failed.is_empty() {
+        let failed: Vec<_> = connected.failed.iter().map(ToString::to_string).collect();
+        outcome.detail = Some(Text::from(failed.join("; ")));
+    }
+}
+
+pub(crate) fn dns_reason(error: &ResolveError) -> Reason {
+    match error {
+        ResolveError::NotFound { .. } => Reason::DnsNotFound,
+        ResolveError::Failed(_) => Reason::DnsFailed,
+        ResolveError::Timeout => Reason::DnsTimeout,
+    }
+}
+
+const fn dial_reason(cause: DialCause) -> Reason {
+    match cause {
+        DialCause::Refused => Reason::ConnectRefused,
+        DialCause::Timeout => Reason::ConnectTimeout,
+        DialCause::Unroutable | DialCause::Other => Reason::ConnectUnroutable,
+        DialCause::Overloaded => Reason::Overloaded,
+    }
+}
+
+fn audit_detail(error: &AuditUnavailable) -> String {
+    error.to_string()
+}

@@ -1,0 +1,157 @@
+//! What open connections listen to: policy changes, an audit that fails, a stop.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use egret_policy::{Intent, PinnedAddr, Policy, Reason, Resolution, TlsRule, Verdict};
+use tokio::sync::watch;
+
+use super::Egress;
+
+/// How far a stop has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Phase {
+    Running,
+    /// New requests are refused, open ones go on.
+    Draining,
+    /// Open ones are closed.
+    Closing,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct State {
+    generation: u64,
+    audit: bool,
+    phase: Phase,
+}
+
+/// Tells every open connection at once that something has changed.
+#[derive(Debug, Clone)]
+pub struct Signals {
+    state: Arc<watch::Sender<State>>,
+}
+
+impl Signals {
+    /// Signals for a process that begins with this policy.
+    #[must_use]
+    pub fn new(generation: u64) -> Self {
+        let state = State { generation, audit: true, phase: Phase::Running };
+        Self { state: Arc::new(watch::Sender::new(state)) }
+    }
+
+    /// Another policy is in force.
+    pub fn policy_changed(&self, generation: u64) {
+        self.state.send_modify(|state| state.generation = generation);
+    }
+
+    /// The audit can, or can't, be written.
+    pub fn audit_is(&self, healthy: bool) {
+        self.state.send_if_modified(|state| std::mem::replace(&mut state.audit, healthy) != healthy);
+    }
+
+    /// New requests are refused from now on.
+    pub fn drain(&self) {
+        self.state.send_modify(|state| state.phase = Phase::Draining);
+    }
+
+    /// Open connections are closed now.
+    pub fn close(&self) {
+        self.state.send_modify(|state| state.phase = Phase::Closing);
+    }
+
+    /// Is the process stopping?
+    #[must_use]
+    pub fn stopping(&self) -> bool {
+        self.state.borrow().phase > Phase::Running
+    }
+
+    /// Waits until the process begins to stop.
+    pub fn draining(&self) -> impl Future<Output = ()> + use<> {
+        let mut state = self.state.subscribe();
+        async move {
+            // An error means that the process is over anyway.
+            let _ = state.wait_for(|state| state.phase > Phase::Running).await;
+        }
+    }
+
+    pub(super) fn subscribe(&self) -> Subscription {
+        Subscription(self.state.subscribe())
+    }
+}
+
+pub(super) struct Subscription(watch::Receiver<State>);
+
+/// Ends when an open connection must: see [`Stop::wait`].
+pub struct Stop {
+    egress: Arc<Egress>,
+    changes: Subscription,
+    intent: Intent,
+    address: PinnedAddr,
+    tls: TlsRule,
+    generation: u64,
+}
+
+impl Stop {
+    pub(super) const fn new(
+        egress: Arc<Egress>,
+        changes: Subscription,
+        intent: Intent,
+        address: PinnedAddr,
+        tls: TlsRule,
+        generation: u64,
+    ) -> Self {
+        Self { egress, changes, intent, address, tls, generation }
+    }
+
+    /// Waits until the connection must be closed, and says why: the policy in force no longer
+    /// permits it, the audit can't be written, or the process stops.
+    pub async fn wait(&mut self) -> Reason {
+        loop {
+            let state = *self.changes.0.borrow_and_update();
+            if state.phase == Phase::Closing {
+                return Reason::ShuttingDown;
+            }
+            if !state.audit {
+                return Reason::AuditUnavailable;
+            }
+            // The policy itself is looked at, not the signal: it is stored first.
+            let policy = self.egress.policy();
+            if policy.generation != self.generation {
+                if !still_allowed(&policy, &self.intent, self.address, Some(self.tls)) {
+                    return Reason::PolicyChanged;
+                }
+                self.generation = policy.generation;
+            }
+            if self.changes.0.changed().await.is_err() {
+                return Reason::ShuttingDown;
+            }
+        }
+    }
+}
+
+/// Would this policy permit what is open already?
+///
+/// `tls` is what was asked of a tunnel when it was opened: one that may have begun with anything
+/// can't be kept under a policy that asks for TLS.
+pub(super) fn still_allowed(
+    policy: &Arc<Policy>,
+    intent: &Intent,
+    address: PinnedAddr,
+    tls: Option<TlsRule>,
+) -> bool {
+    let Ok(client) = policy.sandboxes.identify(intent.client.source) else {
+        return false;
+    };
+    if client.sandbox != intent.client.sandbox {
+        return false;
+    }
+    let intent = Intent { client, ..intent.clone() };
+    let Verdict::Allow(grant) = policy.decide(&intent) else {
+        return false;
+    };
+    let answer = Resolution { addresses: vec![address.socket_addr().ip()] };
+    match grant.pin(&answer, crate::dial::is_local) {
+        Ok(route) => !(route.tls == TlsRule::Required && tls == Some(TlsRule::Any)),
+        Err(_) => false,
+    }
+}

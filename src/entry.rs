@@ -1,0 +1,26 @@
+//! Ways in: each reads one protocol from clients and turns it into intents.
+//!
+//! An entry talks to [`crate::egress`] and to its client, to nothing else.
+
+mod connect;
+mod exchange;
+pub mod http;
+mod outbound;
+pub mod question;
+mod request;
+mod respond;
+mod response;
+mod wire;
+
+use std::sync::Arc;
+
+use crate::egress::Egress;
+
+/// What an entry needs to serve clients.
+#[derive(Clone)]
+pub struct Gate {
+    /// The way out.
+    pub egress: Arc<Egress>,
+    /// This instance's pseudonym.
+    pub name: Arc<str>,
+}

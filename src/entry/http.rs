@@ -1,0 +1,202 @@
+//! HTTP/1 from clients: reads one request after the other and has each decided on its own.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::BytesMut;
+use egret_policy::{Client, Destination, Reason, Refusal};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout_at};
+
+use super::request::{Asked, Fault, is_loop, read};
+use super::respond::Answer;
+use super::wire::Wire;
+use super::{Gate, connect, exchange};
+use crate::egress::{Malformed, Refused};
+use crate::http1::{BodyLength, HeadError, HeadReader, Recipient, RequestHead, body_length};
+
+/// Serves a client's connection until it ends.
+pub async fn serve(gate: Arc<Gate>, stream: TcpStream, peer: SocketAddr) {
+    let mut wire = Wire::new(stream);
+    let mut reader = HeadReader::new();
+    loop {
+        let head = match read_head(&gate, &mut wire, &mut reader).await {
+            Ok(head) => head,
+            Err(Unread::Gone) => return,
+            Err(Unread::TooSlow) => {
+                let fault = "the request head did not arrive in time".to_owned();
+                return refuse_unread(&gate, wire, peer, 408, fault).await;
+            }
+            Err(Unread::Faulty(error)) => {
+                return refuse_unread(&gate, wire, peer, error.status(), error.to_string()).await;
+            }
+        };
+        wire = match serve_request(&gate, wire, peer, head).await {
+            Next::Request(wire) => wire,
+            Next::Close(wire) => return wire.close().await,
+            Next::Gone => return,
+        };
+    }
+}
+
+/// What becomes of the connection after a request.
+pub(super) enum Next {
+    /// It serves another one.
+    Request(Wire),
+    /// It is closed, after what the client still sends.
+    Close(Wire),
+    /// It is closed already, or handed over.
+    Gone,
+}
+
+enum Unread {
+    /// The client left, or sent nothing for too long.
+    Gone,
+    TooSlow,
+    Faulty(HeadError),
+}
+
+async fn read_head(gate: &Gate, wire: &mut Wire, reader: &mut HeadReader) -> Result<RequestHead, Unread> {
+    let timeouts = gate.egress.timeouts();
+    // Counted from the first octet; until then the connection may be idle.
+    let mut deadline = Instant::now() + timeouts.idle;
+    let mut begun = false;
+    loop {
+        if !wire.buffer.is_empty() {
+            if let Some(head) = reader.read(&mut wire.buffer).map_err(Unread::Faulty)? {
+                return Ok(head);
+            }
+            if !begun {
+                begun = true;
+                deadline = Instant::now() + timeouts.header;
+            }
+        }
+        match timeout_at(deadline, wire.read()).await {
+            Ok(Ok(0) | Err(_)) => return Err(Unread::Gone),
+            Ok(Ok(_)) => {}
+            Err(_) if begun => return Err(Unread::TooSlow),
+            Err(_) => return Err(Unread::Gone),
+        }
+    }
+}
+
+async fn refuse_unread(gate: &Gate, wire: Wire, peer: SocketAddr, status: u16, fault: String) {
+    let client = gate.egress.identify(peer.ip()).ok();
+    let what = Malformed { client: client.as_ref(), ..Malformed::default() };
+    let refusal = Refusal::new(Reason::BadRequest).with_detail(fault.as_str());
+    let refused = gate.egress.refuse(what, peer, refusal, status).await;
+    let answer = Answer { refused: &refused, destination: None, fault: Some(fault), name: &gate.name };
+    if let Ok(mut bytes) = answer.encode(&Recipient::unknown())
+        && wire.write(&mut bytes).await.is_ok()
+    {
+        wire.close().await;
+    }
+}
+
+async fn serve_request(gate: &Gate, wire: Wire, peer: SocketAddr, head: RequestHead) -> Next {
+    let client = match identify(gate, peer, &head) {
+        Ok(client) => client,
+        Err(refusal) => {
+            let status = refusal.reason.status().unwrap_or(403);
+            let what = Malformed { client: None, method: Some(head.method()), target: Some(head.target()) };
+            let refused = gate.egress.refuse(what, peer, refusal, status).await;
+            return tell(gate, wire, &head, None, &refused, None).await;
+        }
+    };
+    let asked = match read(&head) {
+        Ok(asked) => asked,
+        Err(fault) => return refuse_fault(gate, wire, peer, &client, &head, &fault).await,
+    };
+    if is_loop(&head, &gate.name) {
+        let what =
+            Malformed { client: Some(&client), method: Some(head.method()), target: Some(head.target()) };
+        let refused = gate.egress.refuse(what, peer, Refusal::new(Reason::ProxyLoop), 502).await;
+        return tell(gate, wire, &head, None, &refused, None).await;
+    }
+    match asked {
+        Asked::Options => match wire.write(&mut options_answer(&head)).await {
+            Ok(()) => Next::Close(wire),
+            Err(_) => Next::Gone,
+        },
+        Asked::Tunnel(destination) => {
+            let told = destination.clone();
+            match connect::serve(gate, wire, peer, client, destination, head).await {
+                Ok(()) => Next::Gone,
+                Err((wire, refused)) => {
+                    let recipient = Recipient { method: "CONNECT", ..Recipient::unknown() };
+                    tell_as(gate, wire, &recipient, Some(&told), &refused, None).await
+                }
+            }
+        }
+        Asked::Forward(forward) => exchange::serve(gate, wire, peer, client, &head, forward).await,
+    }
+}
+
+/// Who sends the request. Credentials can't be checked here, and are never ignored.
+fn identify(gate: &Gate, peer: SocketAddr, head: &RequestHead) -> Result<Client, Refusal> {
+    if head.has("Proxy-Authorization") {
+        return Err(Refusal::new(Reason::IdentityRejected).with_detail("credentials are not accepted here"));
+    }
+    gate.egress.identify(peer.ip())
+}
+
+async fn refuse_fault(
+    gate: &Gate,
+    wire: Wire,
+    peer: SocketAddr,
+    client: &Client,
+    head: &RequestHead,
+    fault: &Fault,
+) -> Next {
+    let what = Malformed { client: Some(client), method: Some(head.method()), target: Some(head.target()) };
+    let refusal = Refusal::new(Reason::BadRequest).with_detail(fault.detail());
+    let refused = gate.egress.refuse(what, peer, refusal, fault.status()).await;
+    let recipient = Recipient { method: head.method(), ..Recipient::unknown() };
+    tell_as(gate, wire, &recipient, None, &refused, Some(fault.to_string())).await
+}
+
+/// Tells a refusal; the connection goes on if the request has no body that would have to be read.
+pub(super) async fn tell(
+    gate: &Gate,
+    wire: Wire,
+    head: &RequestHead,
+    destination: Option<&Destination>,
+    refused: &Refused,
+    fault: Option<String>,
+) -> Next {
+    let connection = crate::http1::Connection::of(head);
+    let bodiless = matches!(body_length(head), Ok(BodyLength::None | BodyLength::Length(0)));
+    let mut recipient = Recipient::of(head, &connection);
+    recipient.persistent &= bodiless && head.method() != "CONNECT";
+    tell_as(gate, wire, &recipient, destination, refused, fault).await
+}
+
+async fn tell_as(
+    gate: &Gate,
+    wire: Wire,
+    recipient: &Recipient<'_>,
+    destination: Option<&Destination>,
+    refused: &Refused,
+    fault: Option<String>,
+) -> Next {
+    let answer = Answer { refused, destination, fault, name: &gate.name };
+    let Ok(mut bytes) = answer.encode(recipient) else {
+        return Next::Gone;
+    };
+    match wire.write(&mut bytes).await {
+        Ok(()) if recipient.persistent => Next::Request(wire),
+        Ok(()) => Next::Close(wire),
+        Err(_) => Next::Gone,
+    }
+}
+
+/// The proxy's own answer to `OPTIONS` with `Max-Forwards: 0`.
+fn options_answer(head: &RequestHead) -> BytesMut {
+    let recipient = Recipient { method: head.method(), ..Recipient::unknown() };
+    let encoder = crate::http1::BodyEncoder::new(&recipient, 200, Some(0));
+    let mut out = BytesMut::new();
+    let allow: [(&str, &[u8]); 1] = [("Allow", b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, CONNECT")];
+    // Constant fields always encode.
+    let _ = crate::http1::write_final_head(&mut out, 200, b"OK", allow, &encoder);
+    out
+}

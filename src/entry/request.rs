@@ -1,0 +1,112 @@
+//! From a request head to what it asks for, or to the fault that makes it a bad request.
+//!
+//! Looks at the request alone: who sent it and whether it may are decided elsewhere.
+
+use egret_policy::{Destination, TargetError};
+
+use crate::http1::{
+    BodyLength, Connection, FramingError, HostFieldError, RequestHead, body_length, host_field, max_forwards,
+};
+
+/// What a well-formed request asks the proxy for.
+#[derive(Debug)]
+pub(super) enum Asked {
+    /// A tunnel.
+    Tunnel(Destination),
+    /// One request to be forwarded.
+    Forward(Forward),
+    /// An `OPTIONS` whose last recipient is the proxy itself (RFC 9110 section 7.6.2).
+    Options,
+}
+
+/// A request to be forwarded.
+#[derive(Debug)]
+pub(super) struct Forward {
+    pub(super) destination: Destination,
+    /// The path as sent, without the query.
+    pub(super) path: Box<[u8]>,
+    /// The request target for the origin.
+    pub(super) target: Vec<u8>,
+    pub(super) length: BodyLength,
+    pub(super) connection: Connection,
+}
+
+/// Why a request that has a head is a bad one.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
+pub(super) enum Fault {
+    #[error("TRACE is not forwarded, since its answer would show what the proxy adds")]
+    Trace,
+    #[error(transparent)]
+    Host(#[from] HostFieldError),
+    #[error(transparent)]
+    Framing(#[from] FramingError),
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    #[error("OPTIONS * asks the proxy itself; name a URL instead")]
+    OptionsAsterisk,
+}
+
+impl Fault {
+    /// The status of the answer.
+    pub(super) fn status(&self) -> u16 {
+        match self {
+            Self::Trace => 405,
+            Self::Framing(error) => error.status(),
+            Self::Host(_) | Self::Target(_) | Self::OptionsAsterisk => 400,
+        }
+    }
+
+    /// What the audit record should add: the address that a numeric host would have meant.
+    pub(super) fn detail(&self) -> String {
+        match self {
+            Self::Target(TargetError::Host(egret_policy::HostError::Numeric {
+                inet_aton: Some(address),
+            })) => {
+                format!("{self}; inet_aton reads {address}")
+            }
+            _ => self.to_string(),
+        }
+    }
+}
+
+/// Reads what a head asks for.
+pub(super) fn read(head: &RequestHead) -> Result<Asked, Fault> {
+    if head.method() == "TRACE" {
+        return Err(Fault::Trace);
+    }
+    host_field(head)?;
+    let length = body_length(head)?;
+    if head.method() == "CONNECT" {
+        return Ok(Asked::Tunnel(Destination::parse_authority(head.target())?));
+    }
+    if head.method() == "OPTIONS" && head.target() == b"*" {
+        return Err(Fault::OptionsAsterisk);
+    }
+    let form = Destination::parse_absolute(head.target())?;
+    if max_forwards(head) == Some(0) {
+        return Ok(Asked::Options);
+    }
+    let target = match (head.method(), form.path, form.query) {
+        ("OPTIONS", b"", b"") => b"*".to_vec(),
+        (_, b"", query) => [b"/", query].concat(),
+        (_, path, query) => [path, query].concat(),
+    };
+    let path = if form.path.is_empty() { b"/" } else { form.path };
+    Ok(Asked::Forward(Forward {
+        path: path.into(),
+        target,
+        length,
+        connection: Connection::of(head),
+        destination: form.destination,
+    }))
+}
+
+/// Has the request been through this proxy already, by its `Via` (RFC 9110 section 7.6.3)?
+pub(super) fn is_loop(head: &RequestHead, name: &str) -> bool {
+    let received_by = |member: &[u8]| {
+        let mut words = member.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+        words.nth(1).is_some_and(|by| by.eq_ignore_ascii_case(name.as_bytes()))
+    };
+    head.values("Via").any(|value| value.split(|&b| b == b',').any(received_by))
+}

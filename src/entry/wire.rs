@@ -1,0 +1,101 @@
+//! The client's connection: buffered reads, whole writes, and an orderly end.
+
+use std::io;
+use std::time::Duration;
+
+use bytes::{Buf, BytesMut};
+use tokio::io::{AsyncWriteExt, Interest};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout_at};
+
+/// Octets asked for at once.
+const READ: usize = 16 * 1024;
+/// Most octets read and thrown away before a refused client is cut off, so that it can read the
+/// refusal instead of seeing a reset.
+const LINGER_BYTES: usize = 512 << 20;
+/// Longest time for that.
+const LINGER: Duration = Duration::from_secs(5);
+
+/// The connection and what was read from it but not used.
+#[derive(Debug)]
+pub(super) struct Wire {
+    pub(super) stream: TcpStream,
+    pub(super) buffer: BytesMut,
+}
+
+impl Wire {
+    pub(super) fn new(stream: TcpStream) -> Self {
+        Self { stream, buffer: BytesMut::new() }
+    }
+
+    /// Reads once into the buffer; 0 at the end of the stream. An idle connection holds no buffer.
+    pub(super) async fn read(&mut self) -> io::Result<usize> {
+        read_into(&self.stream, &mut self.buffer).await
+    }
+
+    /// Writes everything.
+    pub(super) async fn write(&self, mut data: impl Buf) -> io::Result<()> {
+        write_all(&self.stream, &mut data).await
+    }
+
+    /// Ends a connection on which the client may still be sending.
+    pub(super) async fn close(mut self) {
+        if self.stream.shutdown().await.is_err() {
+            return;
+        }
+        let deadline = Instant::now() + LINGER;
+        let mut thrown_away = 0;
+        while thrown_away < LINGER_BYTES {
+            self.buffer.clear();
+            match timeout_at(deadline, self.read()).await {
+                Ok(Ok(count)) if count > 0 => thrown_away += count,
+                _ => return,
+            }
+        }
+    }
+
+    /// Ends the connection with a reset, where a plain end would look like a complete answer.
+    pub(super) fn reset(self) {
+        // A zero linger time makes the close a reset; if it can't be set, the close is plain.
+        let _ = socket2::SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
+    }
+}
+
+/// One read of whatever is there.
+pub(super) async fn read_into(stream: &TcpStream, buffer: &mut BytesMut) -> io::Result<usize> {
+    loop {
+        stream.readable().await?;
+        buffer.reserve(READ);
+        match stream.try_read_buf(buffer) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                if buffer.is_empty() {
+                    *buffer = BytesMut::new();
+                }
+            }
+            result => return result,
+        }
+    }
+}
+
+/// Writes everything.
+pub(super) async fn write_all(stream: &TcpStream, data: &mut impl Buf) -> io::Result<()> {
+    while data.has_remaining() {
+        let mut slices = [io::IoSlice::new(&[]); 4];
+        let filled = data.chunks_vectored(&mut slices);
+        let slices = slices.get(..filled).unwrap_or_default();
+        match stream.try_write_vectored(slices) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => data.advance(count),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => stream.writable().await?,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Ends when the connection has failed both ways. A client that has only finished sending is
+/// still there to read.
+pub(super) async fn gone(stream: &TcpStream) {
+    // An error of the wait itself says as much.
+    let _ = stream.ready(Interest::ERROR).await;
+}

@@ -1,0 +1,21 @@
+//! egret: an egress-controlling forward proxy for sandboxed tools.
+//!
+//! The library exists for the binary, its tests and its fuzz targets. What it is made of and
+//! what each module never does stands in `ARCHITECTURE.md`.
+
+pub mod audit;
+pub mod cli;
+pub mod client_hello;
+pub mod config;
+pub mod control;
+pub mod diagnostics;
+pub mod dial;
+pub mod egress;
+pub mod entry;
+pub mod forward;
+pub mod http1;
+pub mod metrics;
+pub mod relay;
+pub mod reload;
+pub mod resolve;
+pub mod server;
