@@ -43,6 +43,8 @@ pub struct Client {
 pub enum Action {
     /// Open a tunnel whose inside is not read.
     Tunnel,
+    /// Reach it over HTTP by some method and path: what is asked of a redirect's target.
+    Place,
     /// Forward one request.
     Request {
         /// The method as sent.

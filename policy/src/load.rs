@@ -130,6 +130,12 @@ fn read_policy(
     problems: &mut Problems,
 ) -> Effective {
     let nat64 = rule_sets.nat64;
+    // `anonymous = "deny"` must mean one thing.
+    let plain = name.value.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'));
+    if name.value.is_empty() || name.value == "deny" || !plain {
+        let message = format!("`{}` is not a policy name", name.value.escape_debug());
+        problems.error(&name.spot, message, "write letters, digits, . _ -; `deny` has a meaning of its own");
+    }
     let mode = word(&mut table, "mode", &[("enforce", Mode::Enforce), ("observe", Mode::Observe)], problems);
     let default =
         word(&mut table, "default", &[("deny", Fallback::Deny), ("allow", Fallback::Allow)], problems);

@@ -189,7 +189,8 @@ fn denied_name(list: &RuleList, name: &DnsName, intent: &Intent) -> Option<Refus
 pub(crate) fn deny_applies(rule: &Rule, ports: &PortSet, intent: &Intent) -> bool {
     ports.contains(intent.destination.port())
         && match &intent.action {
-            Action::Tunnel => !rule.needs_request(),
+            // A rule on methods or paths leaves a way to the place.
+            Action::Tunnel | Action::Place => !rule.needs_request(),
             Action::Request { method, path } => {
                 let same = |m: &String| m.eq_ignore_ascii_case(method);
                 let method_fits = rule.methods.is_empty() || rule.methods.iter().any(same);
@@ -262,7 +263,7 @@ fn judge(rule: &Rule, ports: &PortSet, intent: &Intent) -> Result<(), Miss> {
     match &intent.action {
         Action::Tunnel if !rule.methods.is_empty() => Err(Miss::Method),
         Action::Tunnel if !rule.paths.is_empty() => Err(Miss::Path),
-        Action::Tunnel => Ok(()),
+        Action::Tunnel | Action::Place => Ok(()),
         Action::Request { method, path } => {
             if !rule.methods.is_empty() && !rule.methods.iter().any(|m| **m == **method) {
                 return Err(Miss::Method);

@@ -122,6 +122,13 @@ impl Problems {
         self.push(Problem { severity: Severity::Error, place: None, message: message.into(), help: None });
     }
 
+    /// Orders them as a person reads files: without a place first, then by file and place.
+    pub fn sort(&mut self) {
+        self.0.sort_by_key(|problem| {
+            problem.place.as_ref().map(|(file, span)| (file.name().to_owned(), span.start))
+        });
+    }
+
     /// Is there an error among them?
     #[must_use]
     pub fn any_error(&self) -> bool {
