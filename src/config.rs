@@ -199,6 +199,7 @@ pub fn load(
         (settings, policy)
     };
     let (settings, policy) = read_document(&file, &mut problems, read);
+    problems.sort();
     if problems.any_error() {
         return Err(problems);
     }

@@ -5,6 +5,7 @@
 
 mod live;
 mod opened;
+mod redirects;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -17,11 +18,15 @@ use crate::audit::{self, Attempt, Audit, AuditUnavailable, PathRecorder, Text};
 use crate::config::Timeouts;
 use crate::dial::{Connected, DialCause, DialError, Dialer};
 use crate::forward::{Pool, Upstream};
+use crate::limit::{Exceeded, Limiter, Permit};
 use crate::metrics::Metrics;
 use crate::resolve::{ResolveError, Resolver};
 
 pub use live::{Signals, Stop};
+use redirects::Redirects;
+
 pub use opened::{ByteCounters, Exchange, Redial, Tunnel};
+pub use redirects::RedirectDenied;
 
 /// What every attempt needs.
 pub struct Egress {
@@ -30,6 +35,8 @@ pub struct Egress {
     dialer: Dialer,
     audit: Audit,
     paths: PathRecorder,
+    limiter: Limiter,
+    redirects: Redirects,
     pool: Pool,
     signals: Signals,
     metrics: Arc<Metrics>,
@@ -67,6 +74,8 @@ pub struct Refused {
     pub status: u16,
     /// The audit ID.
     pub id: String,
+    /// When a new attempt can succeed, where that is known.
+    pub retry_after: Option<Duration>,
 }
 
 /// A request that never became an intent: what is known of it, for the record.
@@ -84,6 +93,7 @@ pub struct Malformed<'a> {
 struct Admitted {
     attempt: Attempt,
     route: Route,
+    permit: Permit,
     generation: u64,
 }
 
@@ -93,8 +103,21 @@ impl Egress {
     pub fn new(parts: Parts) -> Self {
         let Parts { policy, resolver, dialer, audit, paths, signals, metrics, timeouts } = parts;
         let policy = ArcSwap::new(policy);
-        let (pool, dns_seen) = (Pool::default(), tokio::sync::Mutex::default());
-        Self { policy, resolver, dialer, audit, paths, pool, signals, metrics, timeouts, dns_seen }
+        let (pool, limiter, dns_seen) = (Pool::default(), Limiter::default(), tokio::sync::Mutex::default());
+        Self {
+            policy,
+            resolver,
+            dialer,
+            audit,
+            paths,
+            limiter,
+            redirects: Redirects::default(),
+            pool,
+            signals,
+            metrics,
+            timeouts,
+            dns_seen,
+        }
     }
 
     /// The policy in force.
@@ -119,9 +142,11 @@ impl Egress {
         self.policy.load().sandboxes.identify(source)
     }
 
-    /// Lets go of idle connections to origins.
+    /// Lets go of idle connections to origins and of the counts of idle sandboxes.
     pub fn expire_idle(&self) {
         self.pool.expire();
+        self.limiter.forget_idle();
+        self.redirects.forget_old();
     }
 
     /// Did a DNS server answer within the last `fresh`? Asks, if nobody knows.
@@ -131,6 +156,17 @@ impl Egress {
             *known = Some((Instant::now(), self.resolver.probe().await));
         }
         known.is_some_and(|(_, answers)| answers)
+    }
+
+    /// Is the process stopping?
+    #[must_use]
+    pub fn stopping(&self) -> bool {
+        self.signals.stopping()
+    }
+
+    /// Waits until the process begins to stop.
+    pub fn draining(&self) -> impl Future<Output = ()> + use<> {
+        self.signals.draining()
     }
 
     /// How long things may take.
@@ -171,7 +207,7 @@ impl Egress {
     /// # Errors
     /// The refusal, recorded.
     pub async fn open_tunnel(self: &Arc<Self>, intent: Intent, peer: SocketAddr) -> Result<Tunnel, Refused> {
-        let Admitted { mut attempt, route, generation } = self.admit(&intent, peer).await?;
+        let Admitted { mut attempt, route, permit, generation } = self.admit(&intent, peer).await?;
         let connected = match self.dialer.connect(&route).await {
             Ok(connected) => connected,
             Err(error) => return Err(self.refuse_dial(attempt, &error).await),
@@ -179,7 +215,7 @@ impl Egress {
         note_dialed(&mut attempt, &connected);
         let flow = self.permit(attempt).await?;
         let stop = self.stop_for(intent, &route, connected.peer, generation);
-        Ok(Tunnel::new(Arc::clone(self), connected.stream, route, flow, stop))
+        Ok(Tunnel::new(Arc::clone(self), connected.stream, route, flow, permit, stop))
     }
 
     /// Opens the way for one request, over a pooled connection if one fits.
@@ -191,7 +227,7 @@ impl Egress {
         intent: Intent,
         peer: SocketAddr,
     ) -> Result<Exchange, Refused> {
-        let Admitted { mut attempt, route, generation } = self.admit(&intent, peer).await?;
+        let Admitted { mut attempt, route, permit, generation } = self.admit(&intent, peer).await?;
         let upstream = match self.pool.take(&intent, &route) {
             Some(upstream) => {
                 attempt.outcome_mut().dialed = Some(upstream.address().socket_addr().ip());
@@ -214,7 +250,7 @@ impl Egress {
         };
         let flow = self.permit(attempt).await?;
         let stop = self.stop_for(intent.clone(), &route, upstream.address(), generation);
-        Ok(Exchange::new(Arc::clone(self), intent, upstream, route, flow, stop))
+        Ok(Exchange::new(Arc::clone(self), intent, upstream, route, flow, permit, stop))
     }
 
     fn stop_for(
@@ -237,10 +273,17 @@ impl Egress {
         let outcome = attempt.outcome_mut();
         outcome.generation = Some(policy.generation);
         outcome.policy = Some(Text::from(&*intent.client.policy));
+        let permit = match self.take_in(&policy, intent) {
+            Ok(permit) => permit,
+            Err(exceeded) => return Err(self.refuse_limit(attempt, &exceeded).await),
+        };
         let grant = match policy.decide(intent) {
             Verdict::Allow(grant) => grant,
             Verdict::Deny(refusal) => return Err(self.refuse_for(attempt, refusal).await),
         };
+        if let Err(exceeded) = permit.count_host(grant.host()) {
+            return Err(self.refuse_limit(attempt, &exceeded).await);
+        }
         attempt.outcome_mut().verdict = audit::Verdict::Allow;
         let started = Instant::now();
         let looked_up = self.resolver.resolve(&grant).await;
@@ -266,7 +309,7 @@ impl Egress {
                     outcome.reason = held_back.reason.code();
                     outcome.rule = held_back.rule.as_deref().map(Text::from);
                 }
-                Ok(Admitted { attempt, route, generation: policy.generation })
+                Ok(Admitted { attempt, route, permit, generation: policy.generation })
             }
             Err(refusal) => {
                 attempt.outcome_mut().verdict = audit::Verdict::Deny;
@@ -287,9 +330,20 @@ impl Egress {
             Err(error) => {
                 let refusal = Refusal::new(Reason::AuditUnavailable).with_detail(audit_detail(&error));
                 self.metrics.decided("deny", Reason::AuditUnavailable);
-                Err(Refused { refusal, status: 503, id })
+                Err(Refused { refusal, status: 503, id, retry_after: None })
             }
         }
+    }
+
+    fn take_in(&self, policy: &Policy, intent: &Intent) -> Result<Permit, Exceeded> {
+        let limits = policy.effective(&intent.client).map(|effective| Arc::clone(&effective.limits));
+        self.limiter.admit(&intent.client.sandbox, &limits.unwrap_or_default())
+    }
+
+    async fn refuse_limit(&self, attempt: Attempt, exceeded: &Exceeded) -> Refused {
+        let refusal = Refusal::new(exceeded.reason).with_detail(format!("limit: {}", exceeded.limit));
+        let refused = self.refuse_for(attempt, refusal).await;
+        Refused { retry_after: Some(exceeded.retry_after), ..refused }
     }
 
     async fn refuse_dial(&self, attempt: Attempt, error: &DialError) -> Refused {
@@ -317,7 +371,7 @@ impl Egress {
         if let Err(error) = attempt.refuse().await {
             tracing::debug!(%error, %id, "a refusal could not be recorded");
         }
-        Refused { refusal, status, id }
+        Refused { refusal, status, id, retry_after: None }
     }
 
     fn request_record(&self, intent: &Intent, peer: SocketAddr) -> audit::Request {
@@ -326,6 +380,7 @@ impl Egress {
             scheme: Some(intent.destination.scheme().as_str()),
             host: Some(Text::from(host_text(intent.destination.host()))),
             port: Some(intent.destination.port()),
+            redirected_from: self.redirects.source_of(intent),
             ..audit::Request::default()
         };
         identify_record(&mut request, &intent.client);
@@ -334,6 +389,7 @@ impl Egress {
                 request.protocol = Some(audit::Protocol::Connect);
                 request.method = Some(Text::from("CONNECT"));
             }
+            Action::Place => {}
             Action::Request { method, path } => {
                 request.protocol = Some(audit::Protocol::Http);
                 request.method = Some(Text::from(&**method));

@@ -9,11 +9,13 @@ use bytes::{Bytes, BytesMut};
 use egret_policy::{Host, Intent, Reason, Route, TlsRule};
 use tokio::net::TcpStream;
 
-use super::{Egress, Refused, Stop};
+use super::{Egress, RedirectDenied, Refused, Stop};
 use crate::audit::{Closing, Flow, Text};
 use crate::client_hello::{ClientHelloError, ClientHelloReader};
 use crate::forward::Upstream;
-use crate::relay::{self, Counters, End};
+use crate::limit::{ByteMeter, Permit};
+use crate::redirect::Target;
+use crate::relay::{self, Counters, Direction, End, Meter};
 
 /// How long one side of a tunnel may be silent after the other has ended.
 const HALF_CLOSED: std::time::Duration = std::time::Duration::from_secs(60);
@@ -26,6 +28,7 @@ pub struct Tunnel {
     upstream: TcpStream,
     route: Route,
     flow: Flow,
+    permit: Permit,
     stop: Stop,
 }
 
@@ -47,9 +50,10 @@ impl Tunnel {
         upstream: TcpStream,
         route: Route,
         flow: Flow,
+        permit: Permit,
         stop: Stop,
     ) -> Self {
-        Self { egress, upstream, route, flow, stop }
+        Self { egress, upstream, route, flow, permit, stop }
     }
 
     /// The client could not be told that the tunnel is open.
@@ -76,9 +80,10 @@ impl Tunnel {
             early_up: early.freeze(),
             early_down: Bytes::new(),
         };
-        let mut stop = self.stop;
-        let watch = FlowWatch { flow: Some(self.flow), counters: Arc::default(), egress: self.egress };
-        let tally = relay::relay(tunnel, limits, Arc::clone(&watch.counters), (), stop.wait()).await;
+        let Self { egress, flow, permit, mut stop, .. } = self;
+        let watch = FlowWatch { flow: Some(flow), counters: Arc::default(), egress };
+        let counters = Arc::clone(&watch.counters);
+        let tally = relay::relay(tunnel, limits, counters, permit.meter(), stop.wait()).await;
         watch.end(tally.end, None);
     }
 
@@ -190,6 +195,7 @@ pub struct Exchange {
     intent: Intent,
     upstream: Option<Upstream>,
     redial: Redial,
+    permit: Permit,
     stop: Stop,
     watch: FlowWatch,
 }
@@ -220,11 +226,12 @@ impl Exchange {
         upstream: Upstream,
         route: Route,
         flow: Flow,
+        permit: Permit,
         stop: Stop,
     ) -> Self {
         let watch = FlowWatch { flow: Some(flow), counters: Arc::default(), egress: Arc::clone(&egress) };
         let redial = Redial { egress, route };
-        Self { intent, upstream: Some(upstream), redial, stop, watch }
+        Self { intent, upstream: Some(upstream), redial, permit, stop, watch }
     }
 
     /// The audit ID.
@@ -248,10 +255,22 @@ impl Exchange {
         &mut self.stop
     }
 
+    /// Decides where a response sends its client, before the client learns of it.
+    ///
+    /// # Errors
+    /// One of the targets is not permitted; that is recorded.
+    pub async fn check_redirects(&mut self, targets: &[Target]) -> Result<(), RedirectDenied> {
+        let Self { watch, intent, .. } = self;
+        match &watch.flow {
+            Some(flow) => watch.egress.check_redirects(intent, flow.id(), targets).await,
+            None => Err(RedirectDenied),
+        }
+    }
+
     /// Where payload bytes are counted.
     #[must_use]
     pub fn counters(&self) -> ByteCounters {
-        ByteCounters(Arc::clone(&self.watch.counters))
+        ByteCounters { counters: Arc::clone(&self.watch.counters), meter: self.permit.meter() }
     }
 
     /// The exchange is over: records it, and keeps the connection if it can serve another request.
@@ -274,18 +293,19 @@ impl Exchange {
         let id = self.id();
         let status = reason.status().unwrap_or(502);
         self.watch.record(reason, error, Some(status));
-        Refused { refusal: egret_policy::Refusal::new(reason), status, id }
+        Refused { refusal: egret_policy::Refusal::new(reason), status, id, retry_after: None }
     }
 
     /// Carries the bytes of an upgraded connection until it ends, and records that. Each side
     /// comes with what was already read from it.
     pub async fn carry(self, client: (TcpStream, Bytes), origin: (TcpStream, Bytes), status: u16) {
-        let Self { mut stop, watch, redial, .. } = self;
+        let Self { mut stop, watch, redial, permit, .. } = self;
         let _open = watch.egress.metrics.tunnel_open();
         let tunnel =
             relay::Tunnel { client: client.0, upstream: origin.0, early_up: client.1, early_down: origin.1 };
         let limits = relay_limits(&redial.route);
-        let tally = relay::relay(tunnel, limits, Arc::clone(&watch.counters), (), stop.wait()).await;
+        let counters = Arc::clone(&watch.counters);
+        let tally = relay::relay(tunnel, limits, counters, permit.meter(), stop.wait()).await;
         watch.end(tally.end, Some(status));
     }
 }
@@ -298,19 +318,45 @@ fn relay_limits(route: &Route) -> relay::Limits {
     }
 }
 
-/// Counts payload bytes of an exchange, each way.
+/// Counts payload bytes of an exchange, each way, and holds them to the quota.
 #[derive(Debug, Clone)]
-pub struct ByteCounters(Arc<Counters>);
+pub struct ByteCounters {
+    counters: Arc<Counters>,
+    meter: ByteMeter,
+}
 
 impl ByteCounters {
-    /// Bytes of the request body that were handed to the origin.
-    pub fn up(&self, bytes: usize) {
-        add(&self.0.up, bytes);
+    /// May so many bytes of the request body go to the origin? Takes them all or none.
+    #[must_use]
+    pub fn take_up(&self, bytes: usize) -> bool {
+        self.take(Direction::Up, bytes)
     }
 
-    /// Bytes of the response body that the client's connection took.
+    /// May so many bytes of the response body go to the client? Takes them all or none.
+    #[must_use]
+    pub fn take_down(&self, bytes: usize) -> bool {
+        self.take(Direction::Down, bytes)
+    }
+
+    /// Bytes of the request body were handed to the origin.
+    pub fn up(&self, bytes: usize) {
+        add(&self.counters.up, bytes);
+    }
+
+    /// Bytes of the response body were taken by the client's connection.
     pub fn down(&self, bytes: usize) {
-        add(&self.0.down, bytes);
+        add(&self.counters.down, bytes);
+    }
+
+    fn take(&self, direction: Direction, bytes: usize) -> bool {
+        if bytes == 0 {
+            return true;
+        }
+        let granted = self.meter.take(direction, bytes);
+        if granted < bytes {
+            self.meter.give_back(direction, granted);
+        }
+        granted == bytes
     }
 }
 

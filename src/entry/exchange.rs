@@ -19,7 +19,10 @@ use super::response::{Reply, Unusable};
 use super::wire::{Wire, gone, read_into, write_all};
 use crate::egress::{ByteCounters, Exchange, Redial, Refused};
 use crate::forward::{BodySender, OutBody, SendError, Upstream};
-use crate::http1::{Abort, BodyDecoder, BodyLength, Decoded, Recipient, RequestHead, wants_websocket};
+use crate::http1::{
+    Abort, BodyDecoder, BodyLength, Decoded, Recipient, RequestHead, Version, wants_websocket,
+};
+use crate::redirect;
 
 /// Interim responses that may wait for the client; an origin that sends more loses them.
 const INTERIM_QUEUE: usize = 16;
@@ -65,10 +68,12 @@ enum Upload {
     Complete,
     /// The origin takes no more; the rest stays unread.
     Unwanted,
-    /// The client's framing is wrong: the status for it.
+    /// The client's framing is wrong, or its body stalled: the status for it.
     Faulty(u16),
-    /// The client went away or stalled.
+    /// The client went away.
     Broken,
+    /// The sandbox has no bytes left to send.
+    OverQuota,
 }
 
 /// What the two directions of an exchange know of the upload. They run in one task, so the lock
@@ -195,6 +200,7 @@ impl<'a> Run<'a> {
         }
         let refused = match uploaded {
             Upload::Faulty(status) => Refused { status, ..exchange.fail(Reason::BadRequest, error) },
+            Upload::OverQuota => exchange.fail(Reason::QuotaExceeded, error),
             _ => exchange.fail(reason, error),
         };
         match tell(gate, wire, head, Some(destination), &refused, None).await {
@@ -219,7 +225,13 @@ impl<'a> Run<'a> {
         if response.status() == http::StatusCode::SWITCHING_PROTOCOLS && self.websocket {
             return Outcome::Upgraded { upstream: Box::new(upstream), response };
         }
-        let recipient = Recipient::of(self.head, &self.forward.connection);
+        let targets =
+            redirect::targets(self.destination, &self.forward.target, response.status(), response.headers());
+        if !targets.is_empty() && self.exchange.check_redirects(&targets).await.is_err() {
+            return Outcome::Failed { reason: Reason::RedirectDenied, error: None };
+        }
+        let mut recipient = Recipient::of(self.head, &self.forward.connection);
+        recipient.persistent &= !self.gate.egress.stopping();
         let reply =
             match Reply::new(response, &recipient, &self.gate.name, uploaded.state() == Upload::Complete) {
                 Ok(reply) => reply,
@@ -253,19 +265,20 @@ impl<'a> Run<'a> {
             error: Some(error.to_string()),
         };
         let request = plan.build(body, interim.clone()).map_err(failed)?;
-        let limit = self.gate.egress.timeouts().response;
+        let (limit, version) = (self.gate.egress.timeouts().response, self.head.version());
         let (redial, stop) = self.exchange.parts();
         let mut sending = std::pin::pin!(send(redial, upstream, request, &plan, interim));
         let mut left = std::pin::pin!(gone(stream));
         loop {
             tokio::select! {
                 biased;
-                sent = &mut sending => return sent.map_err(|(reason, error)| Outcome::Failed { reason, error }),
-                Some(interim) = interims.recv() => {
-                    let mut bytes = interim.encode(self.head.version());
-                    if let Err(error) = write_all(stream, &mut bytes).await {
-                        return Err(Outcome::ClientGone { status: None, error: Some(error.to_string()) });
+                // In the order in which they came: interim responses first.
+                Some(interim) = interims.recv() => pass_on(stream, &interim, version).await?,
+                sent = &mut sending => {
+                    while let Ok(interim) = interims.try_recv() {
+                        pass_on(stream, &interim, version).await?;
                     }
+                    return sent.map_err(|(reason, error)| Outcome::Failed { reason, error });
                 }
                 () = tokio::time::sleep_until(uploaded.touched() + limit) => {
                     if uploaded.touched().elapsed() >= limit {
@@ -319,6 +332,9 @@ impl<'a> Run<'a> {
                     return cut(Reason::UpstreamClosed, Some(error), reply.on_abort());
                 }
             };
+            if !self.counters.take_down(payload) {
+                return cut(Reason::QuotaExceeded, None, reply.on_abort());
+            }
             let written = tokio::select! {
                 written = write_all(stream, &mut piece) => written,
                 () = tokio::time::sleep(stall) => Err(std::io::ErrorKind::TimedOut.into()),
@@ -357,6 +373,12 @@ impl<'a> Run<'a> {
         self.exchange.carry((stream, buffer.freeze()), (origin, early_down), status).await;
         Next::Gone
     }
+}
+
+/// Passes an interim response on.
+async fn pass_on(stream: &TcpStream, interim: &Interim, version: Version) -> Result<(), Outcome> {
+    let written = write_all(stream, &mut interim.encode(version)).await;
+    written.map_err(|error| Outcome::ClientGone { status: None, error: Some(error.to_string()) })
 }
 
 /// Sends the request; over another connection if a pooled one turns out to be stale and nothing
@@ -407,11 +429,15 @@ impl UploadRun<'_> {
                     let read = tokio::time::timeout(self.stall, read_into(stream, buffer)).await;
                     match read {
                         Ok(Ok(count)) if count > 0 => {}
-                        _ => return Upload::Broken,
+                        Ok(_) => return Upload::Broken,
+                        Err(_) => return Upload::Faulty(408),
                     }
                 }
                 Ok(Decoded::Data(data)) => {
                     let length = data.remaining();
+                    if !self.counters.take_up(length) {
+                        return Upload::OverQuota;
+                    }
                     if !self.sender.data(data).await {
                         return Upload::Unwanted;
                     }

@@ -19,8 +19,14 @@ use crate::http1::{BodyLength, HeadError, HeadReader, Recipient, RequestHead, bo
 pub async fn serve(gate: Arc<Gate>, stream: TcpStream, peer: SocketAddr) {
     let mut wire = Wire::new(stream);
     let mut reader = HeadReader::new();
+    let mut draining = std::pin::pin!(gate.egress.draining());
     loop {
-        let head = match read_head(&gate, &mut wire, &mut reader).await {
+        let head = tokio::select! {
+            head = read_head(&gate, &mut wire, &mut reader) => head,
+            // Only what has been asked is still answered.
+            () = &mut draining => return,
+        };
+        let head = match head {
             Ok(head) => head,
             Err(Unread::Gone) => return,
             Err(Unread::TooSlow) => {
@@ -167,7 +173,7 @@ pub(super) async fn tell(
     let connection = crate::http1::Connection::of(head);
     let bodiless = matches!(body_length(head), Ok(BodyLength::None | BodyLength::Length(0)));
     let mut recipient = Recipient::of(head, &connection);
-    recipient.persistent &= bodiless && head.method() != "CONNECT";
+    recipient.persistent &= bodiless && head.method() != "CONNECT" && !gate.egress.stopping();
     tell_as(gate, wire, &recipient, destination, refused, fault).await
 }
 

@@ -48,13 +48,16 @@ impl Answer<'_> {
         let encoder = BodyEncoder::new(recipient, self.refused.status, length);
         let phrase = format!("egret {}", reason.code());
         let proxy_status = self.proxy_status();
+        // Whole seconds, rounded up: coming back on time must succeed (RFC 9110 section 10.2.3).
+        let wait = self.refused.retry_after.unwrap_or_default().as_millis().div_ceil(1000).max(1);
+        let retry_after = wait.to_string();
         let fields: [(&str, &[u8]); 6] = [
             ("Proxy-Status", proxy_status.as_bytes()),
             ("X-Egret-Reason", reason.code().as_bytes()),
             ("X-Egret-Request", self.refused.id.as_bytes()),
             ("Cache-Control", b"no-store"),
             ("Content-Type", b"application/problem+json"),
-            ("Retry-After", b"1"),
+            ("Retry-After", retry_after.as_bytes()),
         ];
         let retry = matches!(reason.status(), Some(429 | 503));
         let fields = fields.into_iter().take(if retry { 6 } else { 5 });

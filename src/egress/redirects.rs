@@ -1,0 +1,158 @@
+//! Redirects: decided like any other destination, and linked to the request that follows them.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use egret_policy::{Action, Destination, Host, Intent, Reason, Refusal, Resolution, Scheme, Verdict};
+
+use super::Egress;
+use crate::audit::{self, AttemptId, Endpoint, Event, Redirect, Text};
+use crate::redirect::Target;
+
+/// How long after a redirect a request to its target counts as following it.
+const FOLLOWED_WITHIN: Duration = Duration::from_secs(60);
+/// Most redirects that are remembered.
+const REMEMBERED: usize = 16_384;
+
+type Key = (Arc<str>, Host, u16);
+
+/// Redirects that were passed on, by sandbox and target.
+#[derive(Debug, Default)]
+pub(super) struct Redirects(Mutex<HashMap<Key, (AttemptId, Instant)>>);
+
+impl Redirects {
+    /// The attempt whose response named this destination to this sandbox.
+    pub(super) fn source_of(&self, intent: &Intent) -> Option<AttemptId> {
+        let map = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if map.is_empty() {
+            return None;
+        }
+        let (id, when) = map.get(&key(intent, &intent.destination))?;
+        (when.elapsed() < FOLLOWED_WITHIN).then_some(*id)
+    }
+
+    fn remember(&self, key: Key, id: AttemptId) {
+        let mut map = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if map.len() >= REMEMBERED {
+            map.retain(|_, (_, when)| when.elapsed() < FOLLOWED_WITHIN);
+        }
+        if map.len() < REMEMBERED {
+            map.insert(key, (id, Instant::now()));
+        }
+    }
+
+    pub(super) fn forget_old(&self) {
+        let mut map = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        map.retain(|_, (_, when)| when.elapsed() < FOLLOWED_WITHIN);
+    }
+}
+
+fn key(intent: &Intent, to: &Destination) -> Key {
+    (Arc::clone(&intent.client.sandbox), to.host().clone(), to.port())
+}
+
+/// A response names a destination that its sandbox may not reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the response redirects to a destination that is not allowed")]
+pub struct RedirectDenied;
+
+/// What the policy says of a redirect.
+enum Said {
+    Permitted,
+    WouldDeny(Refusal),
+    Denied(Refusal),
+}
+
+impl Egress {
+    /// Decides the targets of a response to `intent`, without using up limits.
+    ///
+    /// # Errors
+    /// One is not permitted; that is recorded.
+    pub(super) async fn check_redirects(
+        &self,
+        intent: &Intent,
+        id: AttemptId,
+        targets: &[Target],
+    ) -> Result<(), RedirectDenied> {
+        for target in targets {
+            let said = match target {
+                Target::Place(to) => self.judge_redirect(intent, to).await,
+                Target::Foreign { .. } => Said::Denied(Refusal::new(Reason::DomainNotAllowed)),
+            };
+            match said {
+                Said::Permitted => {}
+                Said::WouldDeny(refusal) => {
+                    self.record_redirect(intent, id, target, audit::Verdict::WouldDeny, &refusal);
+                }
+                Said::Denied(refusal) => {
+                    self.record_redirect(intent, id, target, audit::Verdict::Deny, &refusal);
+                    return Err(RedirectDenied);
+                }
+            }
+            if let Target::Place(to) = target {
+                self.redirects.remember(key(intent, to), id);
+            }
+        }
+        Ok(())
+    }
+
+    async fn judge_redirect(&self, from: &Intent, to: &Destination) -> Said {
+        let action = match to.scheme() {
+            Scheme::Http => Action::Place,
+            Scheme::Tunnel => Action::Tunnel,
+        };
+        let intent = Intent { client: from.client.clone(), destination: to.clone(), action };
+        let grant = match self.policy().decide(&intent) {
+            Verdict::Allow(grant) => grant,
+            Verdict::Deny(refusal) => return Said::Denied(refusal),
+        };
+        let Ok(answer) = self.resolver.resolve(&grant).await else {
+            // The request that follows will fail by itself.
+            return Said::Permitted;
+        };
+        let Resolution { addresses } = answer;
+        match grant.pin(&Resolution { addresses }, crate::dial::is_local) {
+            Ok(route) => route.would_deny.map_or(Said::Permitted, Said::WouldDeny),
+            Err(refusal) => Said::Denied(refusal),
+        }
+    }
+
+    fn record_redirect(
+        &self,
+        intent: &Intent,
+        id: AttemptId,
+        target: &Target,
+        verdict: audit::Verdict,
+        refusal: &Refusal,
+    ) {
+        let to = match target {
+            Target::Place(to) => endpoint(to),
+            Target::Foreign { scheme, host, port } => {
+                Endpoint { scheme: Text::from(scheme.as_str()), host: Text::from(host.as_str()), port: *port }
+            }
+        };
+        self.audit.event(&Event::Redirect(Redirect {
+            id,
+            sandbox: Text::from(&*intent.client.sandbox),
+            from: endpoint(&intent.destination),
+            to,
+            verdict,
+            reason: refusal.reason.code(),
+            rule: refusal.rule.as_deref().map(Text::from),
+            generation: self.policy.load().generation,
+        }));
+    }
+}
+
+fn endpoint(destination: &Destination) -> Endpoint {
+    let scheme = match destination.scheme() {
+        Scheme::Http => "http",
+        Scheme::Tunnel => "https",
+    };
+    Endpoint {
+        scheme: Text::from(scheme),
+        host: Text::from(super::host_text(destination.host())),
+        port: destination.port(),
+    }
+}
