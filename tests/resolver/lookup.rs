@@ -1,7 +1,7 @@
 //! What the resolver asks, and what it takes from answers.
 
 use std::net::IpAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::scripted::*;
 use egret::resolve::{DnsServers, ResolveError, Resolver, ResolverSettings};

@@ -1,0 +1,297 @@
+//! The program under test: its configuration, its life, and what it writes.
+
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::client::Client;
+use super::http1::Response;
+
+/// The program as cargo built it for this test.
+pub const BINARY: &str = env!("CARGO_BIN_EXE_egret");
+
+const START_LIMIT: Duration = Duration::from_secs(20);
+const STOP_LIMIT: Duration = Duration::from_secs(20);
+const LOG_SHOWN: usize = 4000;
+
+/// How to start egret. Begin with `Egret::with`.
+#[derive(Debug, Clone)]
+pub struct Builder {
+    config: String,
+    listen: Option<Vec<SocketAddr>>,
+    control: Option<SocketAddr>,
+    audit: String,
+    shell: Option<String>,
+}
+
+impl Builder {
+    /// Listens here instead of on a free port of the loopback; the first address is `Egret::proxy`.
+    #[must_use]
+    pub fn listen(mut self, proxy: &[SocketAddr], control: SocketAddr) -> Self {
+        self.listen = Some(proxy.to_vec());
+        self.control = Some(control);
+        self
+    }
+
+    /// Replaces the `[audit]` table. `{dir}` in it stands for the folder of this run.
+    #[must_use]
+    pub fn audit(mut self, table: &str) -> Self {
+        table.clone_into(&mut self.audit);
+        self
+    }
+
+    /// Shell commands to run first, in the process that then becomes egret, such as `ulimit -n 128`.
+    #[must_use]
+    pub fn shell(mut self, commands: &str) -> Self {
+        self.shell = Some(commands.to_owned());
+        self
+    }
+
+    /// Starts egret and waits until it serves; panics with its log where it does not.
+    #[must_use]
+    pub fn start(self) -> Egret {
+        self.try_start().unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Starts egret and waits until it serves; the error holds its log.
+    pub fn try_start(self) -> Result<Egret, String> {
+        let mut error = String::new();
+        for _ in 0..3 {
+            match self.clone().launch() {
+                // Somebody took the port between our asking for a free one and egret's binding it.
+                Err(text) if self.listen.is_none() && text.to_lowercase().contains("in use") => error = text,
+                result => return result,
+            }
+        }
+        Err(error)
+    }
+
+    fn launch(self) -> Result<Egret, String> {
+        let dir = TempDir::with_prefix("egret-test-").map_err(|error| error.to_string())?;
+        let listen = self.listen.clone().unwrap_or_else(|| vec![free_address()]);
+        let control = self.control.unwrap_or_else(free_address);
+        let log = File::create(dir.path().join("stderr.log")).map_err(|error| error.to_string())?;
+        let mut egret = Egret {
+            proxy: listen[0],
+            control,
+            builder: self,
+            listen,
+            dir,
+            child: None,
+            audit_read: Mutex::new(0),
+        };
+        egret.configure(&egret.builder.config.clone());
+        let mut command = egret.command();
+        let child = command
+            .current_dir(egret.dir.path())
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().map_err(|error| error.to_string())?)
+            .stderr(log)
+            .spawn()
+            .map_err(|error| format!("{BINARY} does not start: {error}"))?;
+        egret.child = Some(child);
+        egret.wait_until_serving()?;
+        Ok(egret)
+    }
+}
+
+/// A running egret. Dropping it kills it, and shows its log where the test has failed.
+#[derive(Debug)]
+pub struct Egret {
+    /// Where it proxies.
+    pub proxy: SocketAddr,
+    /// Where its control interface is.
+    pub control: SocketAddr,
+    builder: Builder,
+    listen: Vec<SocketAddr>,
+    dir: TempDir,
+    child: Option<Child>,
+    audit_read: Mutex<u64>,
+}
+
+impl Egret {
+    /// A configuration without `[listen]`, `[audit]` and `[state]`, which the builder writes.
+    pub fn with(config: impl Into<String>) -> Builder {
+        Builder {
+            config: config.into(),
+            listen: None,
+            control: None,
+            audit: "file = \"{dir}/audit.ndjson\"\n".to_owned(),
+            shell: None,
+        }
+    }
+
+    /// The folder of this run: configuration, audit file, log.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub fn config_file(&self) -> PathBuf {
+        self.dir().join("egret.toml")
+    }
+
+    /// Writes another configuration for the same listeners, in one step, and tells egret nothing.
+    pub fn configure(&self, config: &str) {
+        let listen: Vec<String> = self.listen.iter().map(|a| format!("{:?}", a.to_string())).collect();
+        let dir = self.dir().display().to_string();
+        let text = format!(
+            "[listen]\nproxy = [{}]\ncontrol = \"{}\"\n\n[audit]\n{}\n[state]\ndir = \"{dir}/state\"\n\n{config}",
+            listen.join(", "),
+            self.control,
+            self.builder.audit.replace("{dir}", &dir),
+        );
+        let draft = self.dir().join("egret.toml.new");
+        fs::write(&draft, text).unwrap();
+        fs::rename(draft, self.config_file()).unwrap();
+    }
+
+    fn command(&self) -> Command {
+        let file = self.config_file();
+        let Some(shell) = &self.builder.shell else {
+            let mut command = Command::new(BINARY);
+            command.args(["serve", "--config"]).arg(file);
+            return command;
+        };
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("{shell}; exec \"$0\" \"$@\""), BINARY, "serve", "--config"]).arg(file);
+        command
+    }
+
+    fn wait_until_serving(&mut self) -> Result<(), String> {
+        let deadline = Instant::now() + START_LIMIT;
+        while Instant::now() < deadline {
+            if let Some(status) = self.exited() {
+                return Err(format!("egret ended at its start, {status}:\n{}", self.log()));
+            }
+            if TcpStream::connect(self.proxy).is_ok() && TcpStream::connect(self.control).is_ok() {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Err(format!("egret did not listen within {START_LIMIT:?}:\n{}", self.log()))
+    }
+
+    pub fn pid(&self) -> Pid {
+        Pid::from_child(self.child.as_ref().expect("started"))
+    }
+
+    /// How it ended, or nothing while it runs.
+    pub fn exited(&mut self) -> Option<ExitStatus> {
+        self.child.as_mut().and_then(|child| child.try_wait().ok().flatten())
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(self.pid(), signal).expect("egret runs");
+    }
+
+    /// Asks it to stop and waits for it to end; panics when it does not within 20 s.
+    pub fn stop(&mut self) -> ExitStatus {
+        self.signal(Signal::TERM);
+        self.wait()
+    }
+
+    /// Waits for it to end by itself; panics when it does not within 20 s.
+    pub fn wait(&mut self) -> ExitStatus {
+        let deadline = Instant::now() + STOP_LIMIT;
+        loop {
+            if let Some(status) = self.exited() {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "egret did not end within {STOP_LIMIT:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Ends it as a crash would: nothing of its own runs any more.
+    pub fn kill(&mut self) {
+        if let Some(child) = &mut self.child {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// A request to the control interface.
+    pub fn control(&self, method: &str, path: &str) -> Response {
+        let mut client = Client::connect(self.control);
+        client
+            .send(format!("{method} {path} HTTP/1.1\r\nHost: {}\r\nContent-Length: 0\r\n\r\n", self.control));
+        client.final_response(method)
+    }
+
+    /// `POST /v1/reload`.
+    pub fn reload(&self) -> Response {
+        self.control("POST", "/v1/reload")
+    }
+
+    /// Files and sockets that it has open.
+    pub fn open_files(&self) -> usize {
+        let folder = format!("/proc/{}/fd", self.pid().as_raw_nonzero());
+        fs::read_dir(folder).expect("egret runs").count()
+    }
+
+    /// Whether a shared object whose name holds this text is mapped into it.
+    pub fn has_mapped(&self, text: &str) -> bool {
+        let maps = format!("/proc/{}/maps", self.pid().as_raw_nonzero());
+        fs::read_to_string(maps).expect("egret runs").contains(text)
+    }
+
+    /// Every audit record so far. A line that is not one JSON object fails the test.
+    pub fn audit_records(&self) -> Vec<Value> {
+        let text = fs::read_to_string(self.audit_file()).unwrap_or_default();
+        text.lines()
+            .map(|line| {
+                serde_json::from_str(line)
+                    .unwrap_or_else(|error| panic!("audit line {line:?} is no JSON: {error}"))
+            })
+            .collect()
+    }
+
+    /// The audit records of one kind.
+    pub fn events(&self, event: &str) -> Vec<Value> {
+        self.audit_records().into_iter().filter(|r| r["event"] == event).collect()
+    }
+
+    /// What was appended to the audit file since the last call, as it stands there.
+    pub fn audit_news(&self) -> Vec<u8> {
+        let mut read = self.audit_read.lock().unwrap();
+        let mut out = Vec::new();
+        if let Ok(mut file) = File::open(self.audit_file()) {
+            file.seek(SeekFrom::Start(*read)).unwrap();
+            file.read_to_end(&mut out).unwrap();
+        }
+        *read += out.len() as u64;
+        out
+    }
+
+    pub fn audit_file(&self) -> PathBuf {
+        self.dir().join("audit.ndjson")
+    }
+
+    /// The end of what it wrote to standard output and standard error.
+    pub fn log(&self) -> String {
+        let bytes = fs::read(self.dir().join("stderr.log")).unwrap_or_default();
+        String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(LOG_SHOWN)..]).into_owned()
+    }
+}
+
+impl Drop for Egret {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let _ = writeln!(std::io::stderr(), "--- egret's log\n{}---", self.log());
+        }
+        self.kill();
+    }
+}
+
+fn free_address() -> SocketAddr {
+    let listener = TcpListener::bind((IpAddr::from(Ipv4Addr::LOCALHOST), 0)).expect("a free port");
+    listener.local_addr().unwrap()
+}
