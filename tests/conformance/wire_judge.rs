@@ -53,6 +53,10 @@ pub fn judge(plan: &Plan<'_>, got: &Observation) -> Problems {
         Some("0 DNS queries") => {
             common.extend(got.queries.iter().map(|q| format!("asked DNS for {:?}", q.name)))
         }
+        Some(text) if text.starts_with("no dial except to example.com:80") => {
+            let others = got.dials.iter().filter(|dial| dial.port() != 80);
+            common.extend(others.map(|dial| format!("dialled {dial} because of a response")));
+        }
         Some(other) => panic!("no such extra: {other}"),
     }
     let judged = wants(row).into_iter().map(|want| [common.clone(), want.problems(plan, got)].concat());
