@@ -3,16 +3,18 @@
 //! Entries put an [`Intent`] in and get an opened way out or a refusal that is already recorded.
 //! They can't name the steps in between, so they can't skip one.
 
+mod exchange;
+mod flow;
 mod live;
-mod opened;
 mod redirects;
+mod tunnel;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use egret_policy::{Action, Client, Host, Intent, Policy, Reason, Refusal, Route, Verdict};
+use egret_policy::{Action, Client, Destination, Host, Intent, Policy, Reason, Refusal, Route, Verdict};
 
 use crate::audit::{self, Attempt, Audit, AuditUnavailable, PathRecorder, Text};
 use crate::config::Timeouts;
@@ -25,8 +27,9 @@ use crate::resolve::{ResolveError, Resolver};
 pub use live::{Signals, Stop};
 use redirects::Redirects;
 
-pub use opened::{ByteCounters, Exchange, Redial, Tunnel};
+pub use exchange::{ByteCounters, Exchange, Redial};
 pub use redirects::RedirectDenied;
+pub use tunnel::Tunnel;
 
 /// What every attempt needs.
 pub struct Egress {
@@ -85,7 +88,9 @@ pub struct Malformed<'a> {
     pub client: Option<&'a Client>,
     /// The method, if there is one.
     pub method: Option<&'a str>,
-    /// What stands where the target belongs.
+    /// Where it wanted to go, if that can be read.
+    pub destination: Option<&'a Destination>,
+    /// Else what stands where the authority belongs.
     pub target: Option<&'a [u8]>,
 }
 
@@ -142,6 +147,19 @@ impl Egress {
         self.policy.load().sandboxes.identify(source)
     }
 
+    /// Records that connections were turned away before their requests were read. `peer` is the
+    /// last of them.
+    pub fn record_overload(&self, peer: SocketAddr, count: u64) {
+        let client = self.identify(peer.ip()).ok();
+        self.audit.event(&audit::Event::Limit(audit::Limit {
+            sandbox: Text::from(client.as_ref().map_or("", |client| &*client.sandbox)),
+            limit: "max_connections",
+            reason: Reason::Overloaded.code(),
+            count,
+            since: None,
+        }));
+    }
+
     /// Lets go of idle connections to origins and of the counts of idle sandboxes.
     pub fn expire_idle(&self) {
         self.pool.expire();
@@ -192,11 +210,14 @@ impl Egress {
         let mut request = audit::Request {
             client: Some(peer),
             method: what.method.map(Text::from),
-            host: what.target.map(Text::new),
+            host: what.target.filter(|target| !target.is_empty()).map(Text::new),
             ..audit::Request::default()
         };
         if let Some(client) = what.client {
             identify_record(&mut request, client);
+        }
+        if let Some(destination) = what.destination {
+            place_record(&mut request, destination);
         }
         let attempt = self.audit.begin(request);
         self.refuse_attempt(attempt, refusal, status).await
@@ -251,6 +272,18 @@ impl Egress {
         let flow = self.permit(attempt).await?;
         let stop = self.stop_for(intent.clone(), &route, upstream.address(), generation);
         Ok(Exchange::new(Arc::clone(self), intent, upstream, route, flow, permit, stop))
+    }
+
+    /// Decides a request that the proxy answers itself, with this status.
+    ///
+    /// # Errors
+    /// The refusal, recorded.
+    pub async fn answer_here(&self, intent: &Intent, peer: SocketAddr, status: u16) -> Result<(), Refused> {
+        let Admitted { mut attempt, .. } = self.admit(intent, peer).await?;
+        attempt.outcome_mut().status = Some(status);
+        let id = attempt.id().to_string();
+        self.metrics.decided("allow", Reason::Allowed);
+        attempt.refuse().await.map_err(|error| unrecorded(&error, id))
     }
 
     fn stop_for(
@@ -328,9 +361,8 @@ impl Egress {
                 Ok(flow)
             }
             Err(error) => {
-                let refusal = Refusal::new(Reason::AuditUnavailable).with_detail(audit_detail(&error));
                 self.metrics.decided("deny", Reason::AuditUnavailable);
-                Err(Refused { refusal, status: 503, id, retry_after: None })
+                Err(unrecorded(&error, id))
             }
         }
     }
@@ -377,13 +409,11 @@ impl Egress {
     fn request_record(&self, intent: &Intent, peer: SocketAddr) -> audit::Request {
         let mut request = audit::Request {
             client: Some(peer),
-            scheme: Some(intent.destination.scheme().as_str()),
-            host: Some(Text::from(host_text(intent.destination.host()))),
-            port: Some(intent.destination.port()),
             redirected_from: self.redirects.source_of(intent),
             ..audit::Request::default()
         };
         identify_record(&mut request, &intent.client);
+        place_record(&mut request, &intent.destination);
         match &intent.action {
             Action::Tunnel => {
                 request.protocol = Some(audit::Protocol::Connect);
@@ -413,6 +443,12 @@ fn identify_record(request: &mut audit::Request, client: &Client) {
     request.identity = Some(client.identity.into());
 }
 
+fn place_record(request: &mut audit::Request, destination: &Destination) {
+    request.scheme = Some(destination.scheme().as_str());
+    request.host = Some(Text::from(host_text(destination.host())));
+    request.port = Some(destination.port());
+}
+
 fn note_dialed(attempt: &mut Attempt, connected: &Connected) {
     let outcome = attempt.outcome_mut();
     outcome.dialed = Some(connected.peer.socket_addr().ip());
@@ -439,6 +475,8 @@ const fn dial_reason(cause: DialCause) -> Reason {
     }
 }
 
-fn audit_detail(error: &AuditUnavailable) -> String {
-    error.to_string()
+/// What can't be recorded is refused.
+fn unrecorded(error: &AuditUnavailable, id: String) -> Refused {
+    let refusal = Refusal::new(Reason::AuditUnavailable).with_detail(error.to_string());
+    Refused { refusal, status: 503, id, retry_after: None }
 }

@@ -16,6 +16,8 @@ use std::sync::Arc;
 
 use crate::egress::Egress;
 
+pub use respond::proxy_status_name;
+
 /// What an entry needs to serve clients.
 #[derive(Clone)]
 pub struct Gate {

@@ -40,11 +40,20 @@ pub fn targets(from: &Destination, target: &[u8], status: StatusCode, headers: &
     let Some(base) = base(from, target) else {
         return Vec::new();
     };
-    // URLs in fields are octets; browsers read them as UTF-8.
-    references
-        .filter_map(|octets| base.join(&String::from_utf8_lossy(octets)).ok())
-        .map(|u| read(&u))
-        .collect()
+    references.filter_map(|octets| resolve(&base, octets)).map(|url| read(&url)).collect()
+}
+
+/// Resolves a reference as browsers do: its octets are read as UTF-8, tabs and line ends in it do
+/// not count, and where a host follows, any number of slashes of either kind is two.
+fn resolve(base: &Url, octets: &[u8]) -> Option<Url> {
+    let text = String::from_utf8_lossy(octets);
+    let text: String = text.chars().filter(|c| !matches!(c, '\t' | '\r' | '\n')).collect();
+    let text = text.trim_matches(|c: char| c <= ' ');
+    let after = text.trim_start_matches(['/', '\\']);
+    if text.len() >= after.len() + 2 {
+        return base.join(&format!("//{after}")).ok();
+    }
+    base.join(text).ok()
 }
 
 fn base(from: &Destination, target: &[u8]) -> Option<Url> {
@@ -123,6 +132,10 @@ mod tests {
             ("/other", "http a.example:8080"),
             ("//b.example/", "http b.example:80"),
             ("\\\\b.example/", "http b.example:80"),
+            ("///b.example/", "http b.example:80"),
+            ("/\t/\\//b.example", "http b.example:80"),
+            ("///@b.example", "http b.example:80"),
+            ("http:///b.example", "http b.example:80"),
             ("https://B.example", "tunnel b.example:443"),
             ("http://2852039166/", "http 169.254.169.254:80"),
             ("http://0x7f.1:22/", "http 127.0.0.1:22"),

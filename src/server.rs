@@ -105,7 +105,7 @@ impl Server {
                 Ok((stream, peer)) => self.take(stream, peer, &mut trouble),
                 Err(error) if is_passing(&error) => {}
                 Err(error) => {
-                    if trouble.should_tell() {
+                    if trouble.tell().is_some() {
                         tracing::error!(%error, "clients can't be accepted; trying again");
                     }
                     tokio::time::sleep(ACCEPT_BACKOFF).await;
@@ -117,11 +117,12 @@ impl Server {
     fn take(&self, stream: TcpStream, peer: SocketAddr, trouble: &mut Trouble) {
         let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else {
             self.gate.egress.metrics().connection_refused();
-            if trouble.should_tell() {
-                tracing::warn!(ceiling = self.ceiling, "at the ceiling of client connections");
+            if let Some(count) = trouble.tell() {
+                tracing::warn!(ceiling = self.ceiling, count, "at the ceiling of client connections");
+                self.gate.egress.record_overload(peer, count);
             }
             // Not tracked: it ends at once, and holds no slot.
-            tokio::spawn(turn_away(stream));
+            tokio::spawn(turn_away(stream, Arc::clone(&self.gate.name)));
             return;
         };
         if let Err(error) = prepare(&stream) {
@@ -130,9 +131,16 @@ impl Server {
         }
         let gate = Arc::clone(&self.gate);
         let open = gate.egress.metrics().connection_open();
+        let tasks = self.tasks.clone();
         self.tasks.spawn(async move {
-            http::serve(gate, stream, peer).await;
-            drop((slot, open));
+            if let Some(tunnel) = http::serve(gate, stream, peer).await {
+                // A task of its own frees what serving HTTP took.
+                let carry = tunnel.carry();
+                tasks.spawn(async move {
+                    carry.await;
+                    drop((slot, open));
+                });
+            }
         });
     }
 }
@@ -143,12 +151,16 @@ fn prepare(stream: &TcpStream) -> io::Result<()> {
 }
 
 /// Says `overloaded` without reading anything.
-async fn turn_away(mut stream: TcpStream) {
-    const ANSWER: &[u8] = b"HTTP/1.1 503 egret overloaded\r\n\
-        Proxy-Status: egret; error=proxy_internal_error; details=\"overloaded\"\r\n\
-        X-Egret-Reason: overloaded\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+async fn turn_away(mut stream: TcpStream, name: Arc<str>) {
+    let answer = format!(
+        "HTTP/1.1 503 egret overloaded\r\n\
+         Proxy-Status: {}; error=proxy_internal_error; details=\"overloaded\"\r\n\
+         X-Egret-Reason: overloaded\r\nRetry-After: 1\r\n\
+         Content-Length: 0\r\nConnection: close\r\n\r\n",
+        crate::entry::proxy_status_name(&name)
+    );
     let answered = async {
-        stream.write_all(ANSWER).await?;
+        stream.write_all(answer.as_bytes()).await?;
         stream.shutdown().await
     };
     // The client is refused whether or not it reads that.
@@ -167,14 +179,17 @@ fn is_passing(error: &io::Error) -> bool {
 #[derive(Debug, Default)]
 struct Trouble {
     told: Option<Instant>,
+    untold: u64,
 }
 
 impl Trouble {
-    fn should_tell(&mut self) -> bool {
-        let due = self.told.is_none_or(|told| told.elapsed() >= LOG_EVERY);
-        if due {
-            self.told = Some(Instant::now());
+    /// Counts one more; how many there were since the last word, if it is time for another.
+    fn tell(&mut self) -> Option<u64> {
+        self.untold += 1;
+        if self.told.is_some_and(|told| told.elapsed() < LOG_EVERY) {
+            return None;
         }
-        due
+        self.told = Some(Instant::now());
+        Some(std::mem::take(&mut self.untold))
     }
 }

@@ -129,12 +129,20 @@ impl Policy {
         }
     }
 
+    /// For a literal, as far as it can be known without asking the machine; pinning asks.
+    fn is_own_listener(&self, address: IpAddr, port: u16) -> bool {
+        self.listeners.contain(SocketAddr::new(address, port), |_| false)
+    }
+
     /// Denials that no rule and no mode can lift.
     fn hard_denial(&self, intent: &Intent) -> Option<Refusal> {
         match intent.destination.host() {
             Host::Name(name) => METADATA_NAMES
                 .contains(&name.as_str())
                 .then(|| Refusal::new(Reason::DomainDenied).with_detail("a cloud metadata service")),
+            Host::Address(address) if self.is_own_listener(*address, intent.destination.port()) => {
+                Some(Refusal::new(Reason::AddressForbidden).with_detail("a listener of the proxy itself"))
+            }
             Host::Address(address) => match classify(*address, &self.nat64) {
                 Class::Forbidden(range) => {
                     Some(Refusal::new(Reason::AddressForbidden).with_detail(range.name))

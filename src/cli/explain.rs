@@ -25,7 +25,7 @@ use crate::resolve::Resolver;
 pub(super) struct ExplainArgs {
     #[command(flatten)]
     config: ConfigArgs,
-    /// Sandbox that asks [default: local]
+    /// Sandbox that asks
     #[arg(long, value_name = "ID", default_value = "local")]
     sandbox: String,
     /// HTTP method [default: GET for a URL, CONNECT for host:port]

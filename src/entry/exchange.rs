@@ -17,7 +17,7 @@ use super::outbound::{Interim, RequestPlan};
 use super::request::Forward;
 use super::response::{Reply, Unusable};
 use super::wire::{Wire, gone, read_into, write_all};
-use crate::egress::{ByteCounters, Exchange, Redial, Refused};
+use crate::egress::{ByteCounters, Exchange, Redial};
 use crate::forward::{BodySender, OutBody, SendError, Upstream};
 use crate::http1::{
     Abort, BodyDecoder, BodyLength, Decoded, Recipient, RequestHead, Version, wants_websocket,
@@ -46,7 +46,7 @@ pub(super) async fn serve(
     };
     match opened {
         Ok(exchange) => Run::new(gate, head, &forward, &destination, exchange).serve(wire).await,
-        Err(refused) => tell(gate, wire, head, Some(&destination), &refused, None).await,
+        Err(refused) => tell(gate, wire, head, Some(&destination), &refused).await,
     }
 }
 
@@ -199,11 +199,11 @@ impl<'a> Run<'a> {
             return Next::Gone;
         }
         let refused = match uploaded {
-            Upload::Faulty(status) => Refused { status, ..exchange.fail(Reason::BadRequest, error) },
+            Upload::Faulty(status) => exchange.fail_as(Reason::BadRequest, status, error),
             Upload::OverQuota => exchange.fail(Reason::QuotaExceeded, error),
             _ => exchange.fail(reason, error),
         };
-        match tell(gate, wire, head, Some(destination), &refused, None).await {
+        match tell(gate, wire, head, Some(destination), &refused).await {
             // What is left of a body can't be told from the next request.
             Next::Request(wire) if uploaded != Upload::Complete => Next::Close(wire),
             next => next,

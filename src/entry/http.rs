@@ -4,19 +4,21 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::BytesMut;
-use egret_policy::{Client, Destination, Reason, Refusal};
+use egret_policy::{Action, Client, Destination, Intent, Reason, Refusal};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
-use super::request::{Asked, Fault, is_loop, read};
+use super::connect::Connected;
+use super::request::{Asked, Fault, is_loop, read, shown_target};
 use super::respond::Answer;
 use super::wire::Wire;
 use super::{Gate, connect, exchange};
 use crate::egress::{Malformed, Refused};
 use crate::http1::{BodyLength, HeadError, HeadReader, Recipient, RequestHead, body_length};
 
-/// Serves a client's connection until it ends.
-pub async fn serve(gate: Arc<Gate>, stream: TcpStream, peer: SocketAddr) {
+/// Serves a client's connection until it ends or becomes a tunnel, which is given back: its
+/// future is much smaller than this one.
+pub async fn serve(gate: Arc<Gate>, stream: TcpStream, peer: SocketAddr) -> Option<Connected> {
     let mut wire = Wire::new(stream);
     let mut reader = HeadReader::new();
     let mut draining = std::pin::pin!(gate.egress.draining());
@@ -24,23 +26,29 @@ pub async fn serve(gate: Arc<Gate>, stream: TcpStream, peer: SocketAddr) {
         let head = tokio::select! {
             head = read_head(&gate, &mut wire, &mut reader) => head,
             // Only what has been asked is still answered.
-            () = &mut draining => return,
+            () = &mut draining => return None,
         };
         let head = match head {
             Ok(head) => head,
-            Err(Unread::Gone) => return,
+            Err(Unread::Gone) => return None,
             Err(Unread::TooSlow) => {
                 let fault = "the request head did not arrive in time".to_owned();
-                return refuse_unread(&gate, wire, peer, 408, fault).await;
+                refuse_unread(&gate, wire, peer, 408, fault).await;
+                return None;
             }
             Err(Unread::Faulty(error)) => {
-                return refuse_unread(&gate, wire, peer, error.status(), error.to_string()).await;
+                refuse_unread(&gate, wire, peer, error.status(), error.to_string()).await;
+                return None;
             }
         };
         wire = match serve_request(&gate, wire, peer, head).await {
             Next::Request(wire) => wire,
-            Next::Close(wire) => return wire.close().await,
-            Next::Gone => return,
+            Next::Tunnel(connected) => return Some(*connected),
+            Next::Close(wire) => {
+                wire.close().await;
+                return None;
+            }
+            Next::Gone => return None,
         };
     }
 }
@@ -49,6 +57,8 @@ pub async fn serve(gate: Arc<Gate>, stream: TcpStream, peer: SocketAddr) {
 pub(super) enum Next {
     /// It serves another one.
     Request(Wire),
+    /// It carries a tunnel from now on.
+    Tunnel(Box<Connected>),
     /// It is closed, after what the client still sends.
     Close(Wire),
     /// It is closed already, or handed over.
@@ -100,34 +110,39 @@ async fn refuse_unread(gate: &Gate, wire: Wire, peer: SocketAddr, status: u16, f
 }
 
 async fn serve_request(gate: &Gate, wire: Wire, peer: SocketAddr, head: RequestHead) -> Next {
+    let asked = read(&head);
     let client = match identify(gate, peer, &head) {
         Ok(client) => client,
         Err(refusal) => {
             let status = refusal.reason.status().unwrap_or(403);
-            let what = Malformed { client: None, method: Some(head.method()), target: Some(head.target()) };
-            let refused = gate.egress.refuse(what, peer, refusal, status).await;
-            return tell(gate, wire, &head, None, &refused, None).await;
+            return refuse(gate, wire, peer, None, &head, &asked, (refusal, status)).await;
         }
     };
-    let asked = match read(&head) {
+    let asked = match asked {
         Ok(asked) => asked,
-        Err(fault) => return refuse_fault(gate, wire, peer, &client, &head, &fault).await,
+        Err(fault) => return refuse_fault(gate, wire, peer, &client, &head, fault).await,
     };
     if is_loop(&head, &gate.name) {
-        let what =
-            Malformed { client: Some(&client), method: Some(head.method()), target: Some(head.target()) };
-        let refused = gate.egress.refuse(what, peer, Refusal::new(Reason::ProxyLoop), 502).await;
-        return tell(gate, wire, &head, None, &refused, None).await;
+        let refusal = (Refusal::new(Reason::ProxyLoop), 502);
+        return refuse(gate, wire, peer, Some(&client), &head, &Ok(asked), refusal).await;
     }
     match asked {
-        Asked::Options => match wire.write(&mut options_answer(&head)).await {
-            Ok(()) => Next::Close(wire),
-            Err(_) => Next::Gone,
-        },
+        Asked::Options(destination, path) => {
+            let action = Action::Request { method: head.method().into(), path };
+            let intent = Intent { client, destination, action };
+            match gate.egress.answer_here(&intent, peer, 200).await {
+                Ok(()) => match wire.write(&mut options_answer(&head)).await {
+                    Ok(()) => Next::Close(wire),
+                    Err(_) => Next::Gone,
+                },
+                Err(refused) => tell(gate, wire, &head, Some(&intent.destination), &refused).await,
+            }
+        }
         Asked::Tunnel(destination) => {
             let told = destination.clone();
             match connect::serve(gate, wire, peer, client, destination, head).await {
-                Ok(()) => Next::Gone,
+                Ok(Some(connected)) => Next::Tunnel(Box::new(connected)),
+                Ok(None) => Next::Gone,
                 Err((wire, refused)) => {
                     let recipient = Recipient { method: "CONNECT", ..Recipient::unknown() };
                     tell_as(gate, wire, &recipient, Some(&told), &refused, None).await
@@ -146,15 +161,33 @@ fn identify(gate: &Gate, peer: SocketAddr, head: &RequestHead) -> Result<Client,
     gate.egress.identify(peer.ip())
 }
 
+/// Records and tells a refusal of a request that never became an intent.
+async fn refuse(
+    gate: &Gate,
+    wire: Wire,
+    peer: SocketAddr,
+    client: Option<&Client>,
+    head: &RequestHead,
+    asked: &Result<Asked, Fault>,
+    (refusal, status): (Refusal, u16),
+) -> Next {
+    let destination = asked.as_ref().ok().map(Asked::destination);
+    let target = Some(shown_target(head.target()));
+    let what = Malformed { client, method: Some(head.method()), destination, target };
+    let refused = gate.egress.refuse(what, peer, refusal, status).await;
+    tell(gate, wire, head, destination, &refused).await
+}
+
 async fn refuse_fault(
     gate: &Gate,
     wire: Wire,
     peer: SocketAddr,
     client: &Client,
     head: &RequestHead,
-    fault: &Fault,
+    fault: Fault,
 ) -> Next {
-    let what = Malformed { client: Some(client), method: Some(head.method()), target: Some(head.target()) };
+    let target = Some(shown_target(head.target()));
+    let what = Malformed { client: Some(client), method: Some(head.method()), destination: None, target };
     let refusal = Refusal::new(Reason::BadRequest).with_detail(fault.detail());
     let refused = gate.egress.refuse(what, peer, refusal, fault.status()).await;
     let recipient = Recipient { method: head.method(), ..Recipient::unknown() };
@@ -168,13 +201,12 @@ pub(super) async fn tell(
     head: &RequestHead,
     destination: Option<&Destination>,
     refused: &Refused,
-    fault: Option<String>,
 ) -> Next {
     let connection = crate::http1::Connection::of(head);
     let bodiless = matches!(body_length(head), Ok(BodyLength::None | BodyLength::Length(0)));
     let mut recipient = Recipient::of(head, &connection);
     recipient.persistent &= bodiless && head.method() != "CONNECT" && !gate.egress.stopping();
-    tell_as(gate, wire, &recipient, destination, refused, fault).await
+    tell_as(gate, wire, &recipient, destination, refused, None).await
 }
 
 async fn tell_as(

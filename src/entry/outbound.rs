@@ -3,7 +3,7 @@
 
 use bytes::BytesMut;
 use egret_policy::Destination;
-use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, TE, TRAILER, UPGRADE, VIA};
+use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri};
 use tokio::sync::mpsc;
 
@@ -82,14 +82,21 @@ impl RequestPlan<'_> {
                 fields.append(HeaderName::from_bytes(name.as_bytes())?, HeaderValue::from_bytes(value)?);
             }
         }
-        if let BodyLength::Length(length) = self.length {
-            fields.insert(CONTENT_LENGTH, HeaderValue::from(length));
+        // Said for every method: without it, hyper takes a GET to have no body.
+        match self.length {
+            BodyLength::None => {}
+            BodyLength::Length(length) => {
+                fields.insert(CONTENT_LENGTH, HeaderValue::from(length));
+            }
+            BodyLength::Chunked => {
+                fields.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+            }
         }
         if let Some(left) = max_forwards(self.head) {
             let left = HeaderValue::from(left.saturating_sub(1));
             fields.insert(HeaderName::from_static("max-forwards"), left);
         }
-        if let Some(names) = announced_trailers(self.head, self.connection) {
+        if let Some(names) = announced_trailers(self.head.values("Trailer"), self.connection) {
             fields.insert(TRAILER, HeaderValue::from_str(&names)?);
         }
         if self.websocket {

@@ -35,7 +35,7 @@ pub fn read(
         Ok(Asked::Forward(forward)) => {
             Ok((forward.destination, Action::Request { method: head.method().into(), path: forward.path }))
         }
-        Ok(Asked::Options) => Err((400, "the proxy itself answers this request".to_owned())),
+        Ok(Asked::Options(..)) => Err((400, "the proxy itself answers this request".to_owned())),
         Err(fault) => Err((fault.status(), fault.detail())),
     }
 }

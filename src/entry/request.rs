@@ -15,8 +15,18 @@ pub(super) enum Asked {
     Tunnel(Destination),
     /// One request to be forwarded.
     Forward(Forward),
-    /// An `OPTIONS` whose last recipient is the proxy itself (RFC 9110 section 7.6.2).
-    Options,
+    /// An `OPTIONS` for this path whose last recipient is the proxy itself (RFC 9110 section 7.6.2).
+    Options(Destination, Box<[u8]>),
+}
+
+impl Asked {
+    /// The place that it names.
+    pub(super) const fn destination(&self) -> &Destination {
+        match self {
+            Self::Tunnel(destination) | Self::Options(destination, _) => destination,
+            Self::Forward(forward) => &forward.destination,
+        }
+    }
 }
 
 /// A request to be forwarded.
@@ -84,22 +94,33 @@ pub(super) fn read(head: &RequestHead) -> Result<Asked, Fault> {
         return Err(Fault::OptionsAsterisk);
     }
     let form = Destination::parse_absolute(head.target())?;
+    let path: Box<[u8]> = if form.path.is_empty() { b"/".as_slice() } else { form.path }.into();
     if max_forwards(head) == Some(0) {
-        return Ok(Asked::Options);
+        return Ok(Asked::Options(form.destination, path));
     }
     let target = match (head.method(), form.path, form.query) {
         ("OPTIONS", b"", b"") => b"*".to_vec(),
         (_, b"", query) => [b"/", query].concat(),
         (_, path, query) => [path, query].concat(),
     };
-    let path = if form.path.is_empty() { b"/" } else { form.path };
     Ok(Asked::Forward(Forward {
-        path: path.into(),
+        path,
         target,
         length,
         connection: Connection::of(head),
         destination: form.destination,
     }))
+}
+
+/// The part of a target that a record may show where it is no destination: what stands in place of
+/// the authority, without user information, path and query.
+pub(super) fn shown_target(target: &[u8]) -> &[u8] {
+    let rest = match target.windows(3).position(|window| window == b"://") {
+        Some(at) => target.get(at + 3..).unwrap_or_default(),
+        None => target,
+    };
+    let authority = rest.split(|b| matches!(b, b'/' | b'?' | b'#' | b'\\')).next().unwrap_or_default();
+    authority.rsplit(|&b| b == b'@').next().unwrap_or_default()
 }
 
 /// Has the request been through this proxy already, by its `Via` (RFC 9110 section 7.6.3)?
@@ -109,4 +130,23 @@ pub(super) fn is_loop(head: &RequestHead, name: &str) -> bool {
         words.nth(1).is_some_and(|by| by.eq_ignore_ascii_case(name.as_bytes()))
     };
     head.values("Via").any(|value| value.split(|&b| b == b',').any(received_by))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_show_no_secret_of_a_target() {
+        for (target, shown) in [
+            ("https://user:secret@a.example/path?q=secret", "a.example"),
+            ("http://a.example?q=secret@b", "a.example"),
+            ("/path?q=secret", ""),
+            ("a.example:443?secret", "a.example:443"),
+            ("user:secret@a.example:443", "a.example:443"),
+            ("x\\secret@a.example", "x"),
+        ] {
+            assert_eq!(shown_target(target.as_bytes()), shown.as_bytes(), "{target}");
+        }
+    }
 }

@@ -8,8 +8,8 @@ use serde::Serialize;
 use crate::egress::Refused;
 use crate::http1::{BodyEncoder, Recipient, WriteError, write_final_head};
 
-/// The documentation of reason codes, as the `type` of a problem (RFC 9457).
-const REASONS: &str = "https://egret.example/reasons";
+/// What the `type` of a problem begins with (RFC 9457): an identifier, not a page.
+const REASONS: &str = "urn:egret:reason";
 
 /// The body of a refusal: `application/problem+json` (RFC 9457).
 #[derive(Debug, Serialize)]
@@ -26,6 +26,17 @@ struct Problem<'a> {
     rule: Option<&'a str>,
     hint: String,
     request: &'a str,
+}
+
+/// The pseudonym as the item of a structured field (RFC 8941 section 3.3): a token begins with a
+/// letter, anything else is a string.
+#[must_use]
+pub fn proxy_status_name(name: &str) -> std::borrow::Cow<'_, str> {
+    if name.starts_with(|c: char| c.is_ascii_alphabetic()) {
+        name.into()
+    } else {
+        format!("\"{name}\"").into()
+    }
 }
 
 /// A refusal and what it is about.
@@ -73,13 +84,13 @@ impl Answer<'_> {
     fn proxy_status(&self) -> String {
         let reason = self.refused.refusal.reason;
         let error = reason.proxy_error().unwrap_or("proxy_internal_error");
-        format!("{}; error={error}; details=\"{}\"", self.name, reason.code())
+        format!("{}; error={error}; details=\"{}\"", proxy_status_name(self.name), reason.code())
     }
 
     fn body(&self) -> Vec<u8> {
         let refusal = &self.refused.refusal;
         let problem = Problem {
-            r#type: format!("{REASONS}#{}", refusal.reason.code()),
+            r#type: format!("{REASONS}:{}", refusal.reason.code()),
             title: refusal.words.as_deref().unwrap_or(refusal.reason.meaning()),
             status: self.refused.status,
             reason: refusal.reason.code(),
@@ -118,9 +129,8 @@ impl Answer<'_> {
                 "Ask the operator to name the networks of {place} in `addresses` of the rule that allows it."
             ),
             Reason::AddressForbidden => "No rule can allow this address.".to_owned(),
-            Reason::IdentityRequired | Reason::IdentityRejected => {
-                "Ask the operator for an entry for this client's address.".to_owned()
-            }
+            Reason::IdentityRequired => "Ask the operator for an entry for this client's address.".to_owned(),
+            Reason::IdentityRejected => "Remove user and password from the proxy's URL.".to_owned(),
             Reason::ProxyLoop => {
                 "Point the proxy setting at one proxy only, not at this one again.".to_owned()
             }

@@ -4,15 +4,15 @@ use std::pin::Pin;
 use std::task::Poll;
 
 use bytes::{Buf, Bytes, BytesMut};
-use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING, UPGRADE, VIA};
+use http::header::{CONNECTION, CONTENT_LENGTH, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use http_body::{Body, Frame as BodyFrame};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 
 use crate::http1::{
-    Abort, BodyEncoder, Connection, Frame, Recipient, Trailers, Version, WriteError, forward_response_field,
-    forward_trailer_field, write_final_head, write_interim_head,
+    Abort, BodyEncoder, Connection, Frame, MAX_FIELDS_BYTES, Recipient, Trailers, Version, WriteError,
+    announced_trailers, forward_response_field, forward_trailer_field, write_final_head, write_interim_head,
 };
 
 /// Why a response can't be passed on.
@@ -65,9 +65,16 @@ impl Reply {
         if !upload_done {
             encoder.close_afterwards();
         }
+        if head_size(&parts.headers) > MAX_FIELDS_BYTES {
+            return Err(Unusable("a head of more than 64 KiB".to_owned()));
+        }
         let connection = options(&parts.headers);
         let via = via(parts.version, name);
-        let fields = forwardable(&parts.headers, &connection).chain([(VIA.as_str(), via.as_bytes())]);
+        let trailer = parts.headers.get_all(TRAILER).iter().map(HeaderValue::as_bytes);
+        let trailer = announced_trailers(trailer, &connection);
+        let trailer = trailer.as_deref().map(|names| (TRAILER.as_str(), names.as_bytes()));
+        let fields = forwardable(&parts.headers, &connection).chain(trailer);
+        let fields = fields.chain([(VIA.as_str(), via.as_bytes())]);
         let reason = reason_phrase(&parts.extensions, status);
         let mut head = BytesMut::with_capacity(1024);
         write_final_head(&mut head, status.as_u16(), reason, fields, &encoder).map_err(unwritable)?;
@@ -176,6 +183,11 @@ pub(super) fn switching(response: &Response<Incoming>, name: &str) -> Result<Byt
     let mut out = BytesMut::new();
     write_interim_head(&mut out, 101, reason, fields, Version::Http11).map_err(unwritable)?;
     Ok(out)
+}
+
+/// Octets of the field lines as they would be written.
+fn head_size(headers: &HeaderMap) -> usize {
+    headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum()
 }
 
 fn unwritable(error: WriteError) -> Unusable {

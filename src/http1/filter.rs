@@ -6,7 +6,6 @@
 //! with `_` as `-`, see `connection::canonical`.
 
 use super::connection::{Connection, canonical};
-use super::request::RequestHead;
 use super::syntax::{is_token, list_members};
 
 /// Meant for one hop, in both directions (RFC 9110 7.6.1), or regenerated from the framing.
@@ -69,11 +68,11 @@ pub fn forward_request_field(name: &str, connection: &Connection) -> bool {
 
 /// Whether a response field goes to the client as it is.
 ///
-/// `Content-Length` does not; [`BodyEncoder`](super::BodyEncoder) writes it. `Trailer` does: it
-/// announces trailers that the client gets. `connection` holds the options of the response.
+/// `Content-Length` does not; [`BodyEncoder`](super::BodyEncoder) writes it. `connection` holds the
+/// options of the response.
 pub fn forward_response_field(name: &str, connection: &Connection) -> bool {
     let name = canonical(name);
-    !(name == "alt-svc" || is_hop_by_hop(&name, connection))
+    !(matches!(name.as_str(), "alt-svc" | "trailer") || is_hop_by_hop(&name, connection))
 }
 
 /// Whether a trailer field goes on, in either direction.
@@ -87,11 +86,13 @@ pub fn forward_trailer_field(name: &str, connection: &Connection) -> bool {
         || starts_with_any(&name, &NEVER_IN_TRAILERS_PREFIXES))
 }
 
-/// The value of a new `Trailer` field for the origin: the names that the client announces and that
+/// The value of a new `Trailer` field: the names that the given values of one announce and that
 /// may pass. `None` when there are none.
-pub fn announced_trailers(head: &RequestHead, connection: &Connection) -> Option<String> {
-    let names: Vec<_> = head
-        .values("Trailer")
+pub fn announced_trailers<'a>(
+    values: impl Iterator<Item = &'a [u8]>,
+    connection: &Connection,
+) -> Option<String> {
+    let names: Vec<_> = values
         .flat_map(list_members)
         .filter(|name| is_token(name))
         .filter_map(|name| std::str::from_utf8(name).ok())
@@ -207,10 +208,11 @@ mod tests {
             "Alt-Svc",
             "X-Egret-Reason",
             "X_Egret_Reason",
+            "Trailer",
         ] {
             assert!(!forward_response_field(name, &connection), "{name}");
         }
-        for name in ["Set-Cookie", "Trailer", "Via", "X-Forwarded-For", "Server", "Location"] {
+        for name in ["Set-Cookie", "Via", "X-Forwarded-For", "Server", "Location"] {
             assert!(forward_response_field(name, &connection), "{name}");
         }
     }
@@ -251,7 +253,7 @@ mod tests {
     fn announcements_are_rebuilt() {
         let announced = |fields: &str| {
             let head = head("POST http://a/ HTTP/1.1", fields);
-            announced_trailers(&head, &Connection::of(&head))
+            announced_trailers(head.values("Trailer"), &Connection::of(&head))
         };
         assert_eq!(
             announced("Trailer: X-Sum, Content-Length\r\ntrailer: X-B,a b").as_deref(),

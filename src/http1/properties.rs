@@ -240,7 +240,7 @@ proptest! {
         if let Ok(Some(head)) = HeadReader::new().read(&mut buffer) {
             let connection = Connection::of(&head);
             let _ = (host_field(&head), body_length(&head), expects_continue(&head), max_forwards(&head));
-            let _ = (wants_websocket(&head, &connection), announced_trailers(&head, &connection));
+            let _ = (wants_websocket(&head, &connection), announced_trailers(head.values("Trailer"), &connection));
             for (name, _) in head.fields() {
                 let _ = (forward_request_field(name, &connection), forward_trailer_field(name, &connection));
             }

@@ -64,10 +64,9 @@ fn bytes_are_granted_exactly_and_shared_by_racing_requests() {
         l.bytes_up = Some(Quota { amount: 1_000, period: HOUR });
     });
     let id: Arc<str> = "a".into();
+    let meter = limiter.admit(&id, &limits).unwrap().meter();
     let granted: usize = std::thread::scope(|scope| {
         let run = || {
-            let permit = limiter.admit(&id, &limits).unwrap();
-            let meter = permit.meter();
             let up: usize = (0..100).map(|_| meter.take(Direction::Up, 7)).sum();
             up + (0..1000).map(|_| meter.take(Direction::Down, 13)).sum::<usize>()
         };

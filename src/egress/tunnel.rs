@@ -1,0 +1,149 @@
+//! A tunnel that was decided, dialled and recorded.
+//!
+//! Dropping it frees its slot and records its end. Its inside is not read beyond a ClientHello.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use egret_policy::{Host, Reason, Route, TlsRule};
+use tokio::net::TcpStream;
+
+use super::flow::{FlowWatch, relay_limits};
+use super::{Egress, Stop};
+use crate::audit::Flow;
+use crate::client_hello::{ClientHello, ClientHelloError, ClientHelloReader};
+use crate::limit::Permit;
+use crate::relay;
+
+/// Bytes asked of the client at once while its ClientHello is awaited.
+const HELLO_READ: usize = 4096;
+
+/// An opened tunnel; no byte has passed yet.
+pub struct Tunnel {
+    egress: Arc<Egress>,
+    upstream: TcpStream,
+    route: Route,
+    flow: Flow,
+    permit: Permit,
+    stop: Stop,
+}
+
+/// Why a tunnel's first bytes were not let through.
+struct NameFault {
+    reason: Reason,
+    detail: Option<String>,
+}
+
+impl NameFault {
+    const fn new(reason: Reason) -> Self {
+        Self { reason, detail: None }
+    }
+}
+
+impl Tunnel {
+    pub(super) const fn new(
+        egress: Arc<Egress>,
+        upstream: TcpStream,
+        route: Route,
+        flow: Flow,
+        permit: Permit,
+        stop: Stop,
+    ) -> Self {
+        Self { egress, upstream, route, flow, permit, stop }
+    }
+
+    /// The client could not be told that the tunnel is open.
+    pub fn abandon(self, error: &std::io::Error) {
+        FlowWatch::new(self.flow, self.egress).record(Reason::ClientCancel, Some(error.to_string()), None);
+    }
+
+    /// Carries bytes until the tunnel ends, and records the end. `early` are bytes of the client
+    /// that were read with its request.
+    ///
+    /// Where the rule asks for TLS, nothing passes before the ClientHello has named the host.
+    pub fn carry(self, client: TcpStream, early: BytesMut, host: Host) -> impl Future<Output = ()> + Send {
+        // Taken apart before the future begins: what it holds, every idle tunnel holds.
+        let Self { egress, upstream, route, flow, permit, stop } = self;
+        let (tls, limits) = (route.tls, relay_limits(&route));
+        let mut watch = FlowWatch::new(flow, egress);
+        let mut opening = Opening { client, early, host, stop };
+        async move {
+            if tls == TlsRule::Required {
+                // Boxed: it is over when the tunnel begins.
+                let checked = Box::pin(opening.check_name(watch.egress.timeouts.tls)).await;
+                if let Err(NameFault { reason, detail }) = checked {
+                    return watch.record(reason, detail, None);
+                }
+            }
+            let _open = watch.egress.metrics.tunnel_open();
+            let Opening { client, early, mut stop, .. } = opening;
+            let early_up = early.freeze();
+            let tunnel = relay::Tunnel { client, upstream, early_up, early_down: Bytes::new() };
+            let counters = Arc::clone(&watch.counters);
+            let tally = relay::relay(tunnel, limits, counters, permit.meter(), stop.wait()).await;
+            watch.end(tally.end, None);
+        }
+    }
+}
+
+/// The client's side of a tunnel before its first byte has passed.
+struct Opening {
+    client: TcpStream,
+    early: BytesMut,
+    host: Host,
+    stop: Stop,
+}
+
+impl Opening {
+    /// Reads the ClientHello into `early` and compares its server name with the host.
+    async fn check_name(&mut self, limit: Duration) -> Result<(), NameFault> {
+        let deadline = tokio::time::Instant::now() + limit;
+        let mut reader = ClientHelloReader::new();
+        loop {
+            match reader.read(&self.early) {
+                Ok(Some(hello)) => return agree(&hello, &self.host),
+                Ok(None) => {}
+                Err(ClientHelloError::NotTls) => return Err(NameFault::new(Reason::NotTls)),
+                Err(error) => {
+                    let detail = Some(error.to_string());
+                    return Err(NameFault { reason: Reason::TlsMalformed, detail });
+                }
+            }
+            self.early.reserve(HELLO_READ);
+            let read = tokio::select! {
+                read = read_some(&self.client, &mut self.early) => read,
+                () = tokio::time::sleep_until(deadline) => return Err(NameFault::new(Reason::TlsTimeout)),
+                reason = self.stop.wait() => return Err(NameFault::new(reason)),
+            };
+            match read {
+                Ok(0) | Err(_) => return Err(NameFault::new(Reason::ClientCancel)),
+                Ok(_) => {}
+            }
+        }
+    }
+}
+
+/// Does the server name agree with the host? An IP literal has none (RFC 6066 section 3).
+fn agree(hello: &ClientHello, host: &Host) -> Result<(), NameFault> {
+    match (hello.server_name(), host) {
+        (None, Host::Address(_)) => Ok(()),
+        (None, Host::Name(_)) => Err(NameFault::new(Reason::SniMissing)),
+        (Some(_), Host::Name(name)) if hello.names_host(name.as_str()) => Ok(()),
+        (Some(sni), _) => {
+            let detail = format!("server name {}", String::from_utf8_lossy(sni));
+            Err(NameFault { reason: Reason::SniMismatch, detail: Some(detail) })
+        }
+    }
+}
+
+/// One read of whatever is there.
+async fn read_some(stream: &TcpStream, buffer: &mut BytesMut) -> std::io::Result<usize> {
+    loop {
+        stream.readable().await?;
+        match stream.try_read_buf(buffer) {
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            result => return result,
+        }
+    }
+}
