@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 use egret_policy::Problems;
 
-use crate::config::{self, ConfigSource, Loaded};
+use crate::config::{self, ConfigSource, Files, Loaded};
 use crate::diagnostics;
 
 /// The command succeeded, or the answer is yes.
@@ -86,12 +86,12 @@ impl ConfigArgs {
     }
 
     /// Loads it; problems are shown, and the exit code is returned where there are errors.
-    fn load(self, allow: Vec<String>) -> Result<(Loaded, ConfigSource), u8> {
+    fn load(self, allow: Vec<String>, files: &mut Files) -> Result<(Loaded, ConfigSource), u8> {
         let source = self.source(allow).map_err(|message| {
             complain(&message);
             BAD_INPUT
         })?;
-        match config::load(&source, 1, None) {
+        match config::load_noting(&source, 1, None, files) {
             Ok(loaded) => {
                 show(&loaded.problems);
                 Ok((loaded, source))

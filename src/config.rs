@@ -2,7 +2,10 @@
 //!
 //! Nothing is guessed: an unknown key, a wrong type or an unreadable file refuses the whole.
 
+mod files;
 mod read;
+
+pub use files::Files;
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -72,6 +75,7 @@ impl Dns {
             timeout: self.timeout,
             hosts: self.hosts.clone(),
             extra_ca_pem: self.ca.clone(),
+            ..ResolverSettings::default()
         }
     }
 }
@@ -141,8 +145,6 @@ pub struct Loaded {
     pub policy: Policy,
     /// Warnings.
     pub problems: Problems,
-    /// Every file that was read, for watching.
-    pub files: Vec<PathBuf>,
 }
 
 /// Loads and checks everything.
@@ -157,15 +159,26 @@ pub fn load(
     generation: u64,
     listeners: Option<&Listeners>,
 ) -> Result<Loaded, Problems> {
+    load_noting(source, generation, listeners, &mut Files::default())
+}
+
+/// As [`load`], noting every file that is read, also where loading fails.
+///
+/// # Errors
+/// All problems at once.
+pub fn load_noting(
+    source: &ConfigSource,
+    generation: u64,
+    listeners: Option<&Listeners>,
+    files: &mut Files,
+) -> Result<Loaded, Problems> {
     let mut problems = Problems::default();
-    let mut files = Vec::new();
     let (file, rules_dir) = match source {
         ConfigSource::BuiltIn { allow } => {
             (SourceFile::new("built-in defaults", built_in(allow)), PathBuf::from("rules"))
         }
         ConfigSource::File { path, rules } => {
-            files.push(path.clone());
-            let text = match std::fs::read_to_string(path) {
+            let text = match files.read(path) {
                 Ok(text) => text,
                 Err(cause) => {
                     problems.unplaced(format!("{} can't be read: {cause}", path.display()));
@@ -179,8 +192,7 @@ pub fn load(
     };
     let mut fetch = |name: &str| {
         let path = rules_dir.join(format!("{name}.toml"));
-        files.push(path.clone());
-        let text = std::fs::read_to_string(&path).map_err(|cause| format!("{}: {cause}", path.display()))?;
+        let text = files.read(&path).map_err(|cause| format!("{}: {cause}", path.display()))?;
         Ok(SourceFile::new(&path.display().to_string(), text))
     };
     let read = |mut root: egret_policy::reader::Table<'_, '_>, problems: &mut Problems| {
@@ -203,7 +215,7 @@ pub fn load(
     if problems.any_error() {
         return Err(problems);
     }
-    Ok(Loaded { settings, policy, problems, files })
+    Ok(Loaded { settings, policy, problems })
 }
 
 /// The parts of `[dns]` and `[identity]` that the policy needs.

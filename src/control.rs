@@ -11,13 +11,24 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router, middleware};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
 use serde::Serialize;
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 
 use crate::audit::Audit;
 use crate::egress::{Egress, Signals};
 use crate::reload::Reloader;
 
+/// Most connections at once.
+const MOST_CONNECTIONS: usize = 32;
+/// How long a client may take for a request head, also on an idle connection.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest request head in octets.
+const MAX_HEAD: usize = 16 * 1024;
+/// How long to wait when a connection can't be accepted.
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 /// How long the answer of the DNS servers to a readiness question is believed.
 const PROBE_EVERY: Duration = Duration::from_secs(5);
 
@@ -46,14 +57,7 @@ struct Ready {
 
 impl Control {
     /// Serves until the future that `stopping` is ends.
-    ///
-    /// # Errors
-    /// The listener failed.
-    pub async fn serve(
-        self,
-        listener: TcpListener,
-        stopping: impl Future<Output = ()> + Send + 'static,
-    ) -> std::io::Result<()> {
+    pub async fn serve(self, listener: TcpListener, stopping: impl Future<Output = ()> + Send) {
         let control = Arc::new(self);
         let guarded = Router::new()
             .route("/readyz", get(readyz))
@@ -61,7 +65,29 @@ impl Control {
             .route("/v1/reload", post(reload))
             .layer(middleware::from_fn_with_state(Arc::clone(&control), authorise));
         let app = Router::new().route("/healthz", get(healthz)).merge(guarded).with_state(control);
-        axum::serve(listener, app).with_graceful_shutdown(stopping).await
+        let service = TowerToHyperService::new(app);
+        let slots = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+        let mut stopping = std::pin::pin!(stopping);
+        loop {
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                () = &mut stopping => return,
+            };
+            let Ok((stream, _)) = accepted else {
+                tokio::time::sleep(ACCEPT_BACKOFF).await;
+                continue;
+            };
+            // Beyond the bound, the connection is just closed: a sandbox may reach this port.
+            let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else { continue };
+            let mut http = hyper::server::conn::http1::Builder::new();
+            http.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).max_buf_size(MAX_HEAD);
+            let connection = http.serve_connection(TokioIo::new(stream), service.clone());
+            tokio::spawn(async move {
+                // Whatever goes wrong there is the client's affair.
+                let _ = connection.await;
+                drop(slot);
+            });
+        }
     }
 }
 

@@ -8,13 +8,16 @@ mod flow;
 mod live;
 mod redirects;
 mod tunnel;
+mod turns;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use egret_policy::{Action, Client, Destination, Host, Intent, Policy, Reason, Refusal, Route, Verdict};
+use egret_policy::{
+    Action, Client, Destination, Grant, Host, Intent, Policy, Reason, Refusal, Resolution, Route, Verdict,
+};
 
 use crate::audit::{self, Attempt, Audit, AuditUnavailable, PathRecorder, Text};
 use crate::config::Timeouts;
@@ -26,6 +29,7 @@ use crate::resolve::{ResolveError, Resolver};
 
 pub use live::{Signals, Stop};
 use redirects::Redirects;
+use turns::Turns;
 
 pub use exchange::{ByteCounters, Exchange, Redial};
 pub use redirects::RedirectDenied;
@@ -39,6 +43,7 @@ pub struct Egress {
     audit: Audit,
     paths: PathRecorder,
     limiter: Limiter,
+    turns: Turns,
     redirects: Redirects,
     pool: Pool,
     signals: Signals,
@@ -66,6 +71,8 @@ pub struct Parts {
     pub metrics: Arc<Metrics>,
     /// How long things may take.
     pub timeouts: Timeouts,
+    /// Most connections to origins that lie idle.
+    pub idle_upstreams: usize,
 }
 
 /// A refusal that has been recorded.
@@ -106,9 +113,11 @@ impl Egress {
     /// Puts the parts together.
     #[must_use]
     pub fn new(parts: Parts) -> Self {
-        let Parts { policy, resolver, dialer, audit, paths, signals, metrics, timeouts } = parts;
+        let Parts { policy, resolver, dialer, audit, paths, signals, metrics, timeouts, idle_upstreams } =
+            parts;
         let policy = ArcSwap::new(policy);
-        let (pool, limiter, dns_seen) = (Pool::default(), Limiter::default(), tokio::sync::Mutex::default());
+        let (pool, limiter, dns_seen) =
+            (Pool::new(idle_upstreams), Limiter::default(), tokio::sync::Mutex::default());
         Self {
             policy,
             resolver,
@@ -116,6 +125,7 @@ impl Egress {
             audit,
             paths,
             limiter,
+            turns: Turns::default(),
             redirects: Redirects::default(),
             pool,
             signals,
@@ -158,6 +168,16 @@ impl Egress {
             count,
             since: None,
         }));
+    }
+
+    /// Lets go of every idle connection to an origin, when descriptors are short.
+    pub fn shed_idle(&self) {
+        self.pool.clear();
+    }
+
+    /// Waits until open connections are being closed, and a little longer for them to end well.
+    pub fn closing(&self) -> impl Future<Output = ()> + use<> {
+        self.signals.closing()
     }
 
     /// Lets go of idle connections to origins and of the counts of idle sandboxes.
@@ -229,7 +249,7 @@ impl Egress {
     /// The refusal, recorded.
     pub async fn open_tunnel(self: &Arc<Self>, intent: Intent, peer: SocketAddr) -> Result<Tunnel, Refused> {
         let Admitted { mut attempt, route, permit, generation } = self.admit(&intent, peer).await?;
-        let connected = match self.dialer.connect(&route).await {
+        let connected = match self.dial(&route).await {
             Ok(connected) => connected,
             Err(error) => return Err(self.refuse_dial(attempt, &error).await),
         };
@@ -254,7 +274,7 @@ impl Egress {
                 attempt.outcome_mut().dialed = Some(upstream.address().socket_addr().ip());
                 upstream
             }
-            None => match self.dialer.connect(&route).await {
+            None => match self.dial(&route).await {
                 Ok(connected) => {
                     note_dialed(&mut attempt, &connected);
                     match Upstream::open(connected.stream, connected.peer).await {
@@ -296,6 +316,17 @@ impl Egress {
         Stop::new(Arc::clone(self), self.signals.subscribe(), intent, address, route.tls, generation)
     }
 
+    /// Dials; once more without idle connections if there was no descriptor.
+    async fn dial(&self, route: &Route) -> Result<Connected, DialError> {
+        match self.dialer.connect(route).await {
+            Err(error) if error.cause == DialCause::Overloaded => {
+                self.shed_idle();
+                self.dialer.connect(route).await
+            }
+            result => result,
+        }
+    }
+
     /// Decides, resolves and pins.
     async fn admit(&self, intent: &Intent, peer: SocketAddr) -> Result<Admitted, Refused> {
         let mut attempt = self.audit.begin(self.request_record(intent, peer));
@@ -317,9 +348,9 @@ impl Egress {
         if let Err(exceeded) = permit.count_host(grant.host()) {
             return Err(self.refuse_limit(attempt, &exceeded).await);
         }
-        attempt.outcome_mut().verdict = audit::Verdict::Allow;
+        note_grant(&mut attempt, &grant);
         let started = Instant::now();
-        let looked_up = self.resolver.resolve(&grant).await;
+        let looked_up = self.look_up(intent, &grant).await;
         self.metrics.dns_seconds.observe(started.elapsed().as_secs_f64());
         if grant.host().name().is_some() {
             attempt.outcome_mut().dns = Some(started.elapsed());
@@ -349,6 +380,18 @@ impl Egress {
                 Err(self.refuse_for(attempt, refusal).await)
             }
         }
+    }
+
+    /// Looks a granted host up. What is not known yet waits for one of the sandbox's own turns, so
+    /// that slow names of one sandbox leave the servers to the others.
+    async fn look_up(&self, intent: &Intent, grant: &Grant) -> Result<Resolution, ResolveError> {
+        if let Some(known) = self.resolver.known(grant) {
+            return known;
+        }
+        let Some(_turn) = self.turns.take(&intent.client.sandbox, self.resolver.timeout()).await else {
+            return Err(ResolveError::Timeout);
+        };
+        self.resolver.resolve(grant).await
     }
 
     async fn permit(&self, attempt: Attempt) -> Result<audit::Flow, Refused> {
@@ -396,7 +439,11 @@ impl Egress {
             outcome.rule = Some(Text::from(&**rule));
         }
         outcome.detail = refusal.detail.as_deref().map(Text::from);
-        let verdict = if outcome.verdict == audit::Verdict::Deny { "deny" } else { "allow" };
+        let verdict = match outcome.verdict {
+            audit::Verdict::Allow => "allow",
+            audit::Verdict::Deny => "deny",
+            audit::Verdict::WouldDeny => "would_deny",
+        };
         self.metrics.decided(verdict, refusal.reason);
         let id = attempt.id().to_string();
         // The answer is a refusal either way; the audit's own health is told elsewhere.
@@ -447,6 +494,16 @@ fn place_record(request: &mut audit::Request, destination: &Destination) {
     request.scheme = Some(destination.scheme().as_str());
     request.host = Some(Text::from(host_text(destination.host())));
     request.port = Some(destination.port());
+}
+
+/// What holds of a grant if nothing comes of it.
+fn note_grant(attempt: &mut Attempt, grant: &Grant) {
+    let outcome = attempt.outcome_mut();
+    outcome.verdict = audit::Verdict::Allow;
+    if let Some(held_back) = grant.would_deny() {
+        outcome.verdict = audit::Verdict::WouldDeny;
+        outcome.rule = held_back.rule.as_deref().map(Text::from);
+    }
 }
 
 fn note_dialed(attempt: &mut Attempt, connected: &Connected) {

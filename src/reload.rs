@@ -3,7 +3,7 @@
 //! Asked for by SIGHUP, by the control interface and by a change of a file. Never applies a part.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,11 +13,13 @@ use serde::Serialize;
 use tokio::sync::{Mutex, mpsc};
 
 use crate::audit::{Audit, Event, Reload, Text};
-use crate::config::{self, ConfigSource, Settings};
+use crate::config::{self, ConfigSource, Files, Settings};
 use crate::egress::Egress;
 
 /// Writers replace files in several steps; a change counts when they have been quiet this long.
 const QUIET: Duration = Duration::from_millis(200);
+/// How often a change in between is waited out.
+const MOST_CHANGES: usize = 10;
 /// How often files are compared where the system does not tell of changes.
 const POLL: Duration = Duration::from_secs(5);
 
@@ -33,7 +35,7 @@ pub struct Reloader {
 
 struct State {
     generation: u64,
-    files: Vec<PathBuf>,
+    files: Files,
 }
 
 /// What a reload did.
@@ -58,7 +60,7 @@ impl Reloader {
         source: ConfigSource,
         listeners: Listeners,
         settings: Settings,
-        files: Vec<PathBuf>,
+        files: Files,
         egress: Arc<Egress>,
         audit: Audit,
     ) -> Self {
@@ -71,11 +73,19 @@ impl Reloader {
         let mut state = self.state.lock().await;
         let next = state.generation + 1;
         let (source, listeners) = (self.source.clone(), self.listeners.clone());
-        let loading = tokio::task::spawn_blocking(move || config::load(&source, next, Some(&listeners)));
-        let report = match loading.await {
+        let loading = tokio::task::spawn_blocking(move || {
+            let mut files = Files::default();
+            let loaded = config::load_noting(&source, next, Some(&listeners), &mut files);
+            (loaded, files)
+        });
+        let loaded = loading.await.map(|(loaded, files)| {
+            // Also where it failed: mending a file that is named for the first time must count.
+            state.files = files;
+            loaded
+        });
+        let report = match loaded {
             Ok(Ok(loaded)) => {
                 state.generation = next;
-                state.files = loaded.files;
                 self.egress.replace_policy(loaded.policy);
                 let needs_restart = config::needs_restart(&self.settings, &loaded.settings);
                 Report { ok: true, generation: next, errors: Vec::new(), needs_restart }
@@ -113,21 +123,35 @@ impl Reloader {
     pub async fn watch(&self) {
         let (changed, mut changes) = mpsc::channel(1);
         let mut watcher = watcher(changed);
-        let mut seen = Fingerprint::of(&self.state.lock().await.files);
         loop {
-            let files = self.state.lock().await.files.clone();
-            watch_directories(watcher.as_mut(), &files);
+            let seen = self.state.lock().await.files.clone();
+            watch_directories(watcher.as_mut(), &seen);
             tokio::select! {
                 _ = changes.recv() => {}
                 () = tokio::time::sleep(POLL) => {}
             }
-            while tokio::time::timeout(QUIET, changes.recv()).await.is_ok_and(|change| change.is_some()) {}
-            let now = Fingerprint::of(&files);
-            if now != seen {
+            // Compared with what was read, not with what was there when it had been read.
+            if seen.now() != seen {
+                settle(&seen).await;
                 self.reload().await;
-                seen = Fingerprint::of(&self.state.lock().await.files);
+            } else {
+                // Other files of the directory, such as the audit's, may change all the time.
+                tokio::time::sleep(QUIET).await;
             }
         }
+    }
+}
+
+/// Waits until the files have been left alone for a moment, but not for ever.
+async fn settle(files: &Files) {
+    let mut last = files.now();
+    for _ in 0..MOST_CHANGES {
+        tokio::time::sleep(QUIET).await;
+        let now = files.now();
+        if now == last {
+            return;
+        }
+        last = now;
     }
 }
 
@@ -142,31 +166,16 @@ fn watcher(changed: mpsc::Sender<()>) -> Option<RecommendedWatcher> {
 }
 
 /// Watches the directories: editors and orchestrators replace files by renaming.
-fn watch_directories(watcher: Option<&mut RecommendedWatcher>, files: &[PathBuf]) {
+fn watch_directories(watcher: Option<&mut RecommendedWatcher>, files: &Files) {
     let Some(watcher) = watcher else { return };
     let directories: BTreeSet<PathBuf> = files
-        .iter()
-        .filter_map(|file| file.parent())
+        .paths()
+        .filter_map(Path::parent)
         .map(|dir| if dir.as_os_str().is_empty() { PathBuf::from(".") } else { dir.to_path_buf() })
         .collect();
     for directory in directories {
         if let Err(error) = watcher.watch(&directory, RecursiveMode::NonRecursive) {
             tracing::debug!(%error, directory = %directory.display(), "a directory can't be watched");
         }
-    }
-}
-
-/// What tells whether files have changed.
-#[derive(Debug, PartialEq, Eq)]
-struct Fingerprint(Vec<Option<(std::time::SystemTime, u64, u64)>>);
-
-impl Fingerprint {
-    fn of(files: &[PathBuf]) -> Self {
-        use std::os::unix::fs::MetadataExt;
-        let each = files.iter().map(|file| {
-            let meta = std::fs::metadata(file).ok()?;
-            Some((meta.modified().ok()?, meta.len(), meta.ino()))
-        });
-        Self(each.collect())
     }
 }

@@ -2,15 +2,16 @@
 //!
 //! Never stops accepting for good: when descriptors run out it waits a little and goes on.
 
+use std::collections::HashMap;
 use std::io;
-use std::net::SocketAddr;
-use std::sync::Arc;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::task::TaskTracker;
 
 use crate::entry::{Gate, http};
@@ -22,9 +23,15 @@ const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 /// Time between two log lines about the same trouble.
 const LOG_EVERY: Duration = Duration::from_secs(1);
 /// Descriptors for everything that is not a client's connection or its way out.
-const RESERVED: u64 = 64;
+const RESERVED: usize = 64;
 /// Ceiling on client connections where the descriptor limit is no bound.
-const MOST_CONNECTIONS: u64 = 32_768;
+const MOST_CONNECTIONS: usize = 32_768;
+/// Most idle connections to origins.
+const MOST_IDLE: usize = 1024;
+/// Most questions to DNS servers at once.
+const MOST_LOOK_UPS: usize = 1024;
+/// The share of the ceiling that one client address may take, in quarters.
+const QUARTERS_PER_CLIENT: usize = 3;
 
 /// Opens a listening socket.
 ///
@@ -43,31 +50,55 @@ pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     TcpListener::from_std(socket.into())
 }
 
-/// Raises the soft descriptor limit to the hard one; the ceiling on connections that leaves.
-#[must_use]
-pub fn connection_ceiling(wanted: Option<usize>) -> usize {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
-    let now = match setrlimit(Resource::Nofile, raised) {
-        Ok(()) => limit.maximum,
-        Err(_) => limit.current,
-    };
-    // A client's connection and its way out take two.
-    let fit = now.map_or(MOST_CONNECTIONS, |n| (n.saturating_sub(RESERVED) / 2).clamp(1, MOST_CONNECTIONS));
-    let fit = usize::try_from(fit).unwrap_or(usize::MAX);
-    match wanted {
-        Some(wanted) if wanted > fit => {
-            tracing::warn!(wanted, fit, "the descriptor limit does not permit max_connections");
-            fit
-        }
-        Some(wanted) => wanted,
-        None => {
-            if fit < 1024 {
+/// How the process's descriptors are shared out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Budget {
+    /// Client connections; each may need a second descriptor for its way out.
+    pub connections: usize,
+    /// Connections to origins that lie idle.
+    pub idle_upstreams: usize,
+    /// Questions to DNS servers that wait for an answer.
+    pub look_ups: usize,
+}
+
+impl Budget {
+    /// Raises the soft descriptor limit to the hard one and shares it out. `wanted` are the
+    /// client connections that the configuration asks for.
+    #[must_use]
+    pub fn of_this_process(wanted: Option<usize>) -> Self {
+        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+        let limit = getrlimit(Resource::Nofile);
+        let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+        let now = match setrlimit(Resource::Nofile, raised) {
+            Ok(()) => limit.maximum,
+            Err(_) => limit.current,
+        };
+        let now = now.and_then(|n| usize::try_from(n).ok()).unwrap_or(usize::MAX);
+        let budget = Self::of(now, wanted);
+        match wanted {
+            Some(wanted) if wanted > budget.connections => {
+                let fit = budget.connections;
+                tracing::warn!(wanted, fit, "the descriptor limit does not permit max_connections");
+            }
+            None if budget.connections < 1024 => {
+                let fit = budget.connections;
                 tracing::warn!(fit, "the descriptor limit permits few connections; raise it (ulimit -n)");
             }
-            fit
+            _ => {}
         }
+        budget
+    }
+
+    /// Shares out `descriptors`: a reserve, an eighth each for idle connections to origins and
+    /// for look-ups, and the rest for clients.
+    fn of(descriptors: usize, wanted: Option<usize>) -> Self {
+        let rest = descriptors.saturating_sub(RESERVED);
+        let eighth = rest / 8;
+        let idle_upstreams = eighth.min(MOST_IDLE);
+        let look_ups = eighth.clamp(1, MOST_LOOK_UPS);
+        // A client's connection and its way out take two.
+        let fit = (rest.saturating_sub(idle_upstreams + look_ups) / 2).clamp(1, MOST_CONNECTIONS);
+        Self { connections: wanted.map_or(fit, |wanted| wanted.min(fit)), idle_upstreams, look_ups }
     }
 }
 
@@ -75,6 +106,7 @@ pub fn connection_ceiling(wanted: Option<usize>) -> usize {
 pub struct Server {
     gate: Arc<Gate>,
     slots: Arc<Semaphore>,
+    clients: Clients,
     ceiling: usize,
     tasks: TaskTracker,
 }
@@ -83,7 +115,13 @@ impl Server {
     /// A server for at most `ceiling` client connections.
     #[must_use]
     pub fn new(gate: Arc<Gate>, ceiling: usize) -> Self {
-        Self { gate, slots: Arc::new(Semaphore::new(ceiling)), ceiling, tasks: TaskTracker::new() }
+        Self {
+            gate,
+            slots: Arc::new(Semaphore::new(ceiling)),
+            clients: Clients::default(),
+            ceiling,
+            tasks: TaskTracker::new(),
+        }
     }
 
     /// The tasks of client connections.
@@ -105,6 +143,8 @@ impl Server {
                 Ok((stream, peer)) => self.take(stream, peer, &mut trouble),
                 Err(error) if is_passing(&error) => {}
                 Err(error) => {
+                    // Idle connections to origins hold descriptors that nobody needs.
+                    self.gate.egress.shed_idle();
                     if trouble.tell().is_some() {
                         tracing::error!(%error, "clients can't be accepted; trying again");
                     }
@@ -114,8 +154,21 @@ impl Server {
         }
     }
 
+    /// A place for one more connection of a client, which leaves room for other clients.
+    fn slot(&self, client: IpAddr) -> Option<Slot> {
+        let permit = Arc::clone(&self.slots).try_acquire_owned().ok()?;
+        let most = (self.ceiling * QUARTERS_PER_CLIENT / 4).max(1);
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = clients.entry(client).or_default();
+        if *count >= most {
+            return None;
+        }
+        *count += 1;
+        Some(Slot { _permit: permit, clients: Arc::clone(&self.clients), client })
+    }
+
     fn take(&self, stream: TcpStream, peer: SocketAddr, trouble: &mut Trouble) {
-        let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else {
+        let Some(slot) = self.slot(peer.ip()) else {
             self.gate.egress.metrics().connection_refused();
             if let Some(count) = trouble.tell() {
                 tracing::warn!(ceiling = self.ceiling, count, "at the ceiling of client connections");
@@ -133,7 +186,13 @@ impl Server {
         let open = gate.egress.metrics().connection_open();
         let tasks = self.tasks.clone();
         self.tasks.spawn(async move {
-            if let Some(tunnel) = http::serve(gate, stream, peer).await {
+            let closing = gate.egress.closing();
+            let served = tokio::select! {
+                served = http::serve(gate, stream, peer) => served,
+                // What does not end by itself at a stop is dropped.
+                () = closing => None,
+            };
+            if let Some(tunnel) = served {
                 // A task of its own frees what serving HTTP took.
                 let carry = tunnel.carry();
                 tasks.spawn(async move {
@@ -142,6 +201,27 @@ impl Server {
                 });
             }
         });
+    }
+}
+
+/// A client's place under the ceiling.
+struct Slot {
+    _permit: OwnedSemaphorePermit,
+    clients: Clients,
+    client: IpAddr,
+}
+
+type Clients = Arc<Mutex<HashMap<IpAddr, usize>>>;
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = clients.get_mut(&self.client) {
+            *count -= 1;
+            if *count == 0 {
+                clients.remove(&self.client);
+            }
+        }
     }
 }
 
@@ -191,5 +271,23 @@ impl Trouble {
         }
         self.told = Some(Instant::now());
         Some(std::mem::take(&mut self.untold))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptors_are_never_promised_twice() {
+        for descriptors in [0, 64, 128, 256, 1024, 20_000, 1 << 20, usize::MAX] {
+            let Budget { connections, idle_upstreams, look_ups } = Budget::of(descriptors, None);
+            assert!(connections >= 1 && look_ups >= 1);
+            if descriptors >= 128 {
+                assert!(RESERVED + 2 * connections + idle_upstreams + look_ups <= descriptors);
+            }
+        }
+        assert_eq!(Budget::of(20_000, Some(100)).connections, 100);
+        assert_eq!(Budget::of(256, Some(100_000)).connections, Budget::of(256, None).connections);
     }
 }

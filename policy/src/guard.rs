@@ -95,6 +95,12 @@ impl Grant {
         self.intent.destination.host()
     }
 
+    /// The refusal that the mode `observe` holds back, as far as rules alone can tell.
+    #[must_use]
+    pub const fn would_deny(&self) -> Option<&Refusal> {
+        self.would_deny.as_ref()
+    }
+
     /// The policy's limits.
     #[must_use]
     pub fn limits(&self) -> &Arc<Limits> {

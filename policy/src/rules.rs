@@ -299,19 +299,19 @@ fn read_pattern(
     Some(pattern)
 }
 
-/// Refuses a wildcard on a suffix under which strangers can register names.
+/// Refuses a wildcard on a suffix under which strangers can register names, or whose subdomains
+/// are such suffixes (as those of `kobe.jp` are).
 fn check_suffix(pattern: &NamePattern, spot: &Spot, shared_suffix: bool, problems: &mut Problems) {
     let name = pattern.name.as_str();
     if pattern.reach == Reach::Exact {
         return;
     }
-    let Some(suffix) = psl::suffix(name.as_bytes()) else {
+    // Any label shows whether the list has a wildcard there.
+    let below = format!("a.{name}");
+    let Some(kind) = suffix_kind(name).or_else(|| suffix_kind(&below).filter(Option::is_some)) else {
         return;
     };
-    if suffix.as_bytes() != name.as_bytes() {
-        return;
-    }
-    match suffix.typ() {
+    match kind {
         Some(psl::Type::Icann) => {
             let message = format!("`{pattern}` is a wildcard on the public suffix `{name}`");
             problems.error(spot, message, "name the domains below it");
@@ -327,6 +327,13 @@ fn check_suffix(pattern: &NamePattern, spot: &Spot, shared_suffix: bool, problem
             problems.error(spot, message, "name the domains below it, or add `shared_suffix = true`");
         }
     }
+}
+
+/// The part of the Public Suffix List that has the name as a suffix; a top-level domain that is
+/// not listed is in no part.
+fn suffix_kind(name: &str) -> Option<Option<psl::Type>> {
+    let suffix = psl::suffix(name.as_bytes())?;
+    (suffix.as_bytes() == name.as_bytes()).then(|| suffix.typ())
 }
 
 fn read_network(

@@ -17,7 +17,7 @@ use egret_policy::{
 use serde::{Deserialize, Serialize};
 
 use super::{BAD_INPUT, ConfigArgs, DENIED, FAILED, OK, complain, say};
-use crate::config::Settings;
+use crate::config::{Files, Settings};
 use crate::entry::question;
 use crate::resolve::Resolver;
 
@@ -91,7 +91,7 @@ struct Explainer {
 
 impl ExplainArgs {
     pub(super) fn run(self) -> u8 {
-        let loaded = match self.config.load(Vec::new()) {
+        let loaded = match self.config.load(Vec::new(), &mut Files::default()) {
             Ok((loaded, _)) => loaded,
             Err(code) => return code,
         };
@@ -271,7 +271,11 @@ impl Explainer {
 
 impl Answer {
     fn code(&self) -> u8 {
-        if self.verdict == "deny" { DENIED } else { OK }
+        match (self.verdict, self.reason) {
+            (_, "bad_request") => BAD_INPUT,
+            ("deny", _) => DENIED,
+            _ => OK,
+        }
     }
 
     fn to_json(&self) -> String {

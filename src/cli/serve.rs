@@ -7,20 +7,20 @@ use std::time::Duration;
 use clap::Args;
 use egret_policy::Listeners;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
 use super::{ConfigArgs, FAILED, OK, complain};
 use crate::audit::{self, Audit, PathKey, PathRecorder, Start};
-use crate::config::{ConfigSource, Loaded, OnAuditFailure, Settings};
+use crate::config::{ConfigSource, Files, Loaded, OnAuditFailure, Settings};
 use crate::control::Control;
 use crate::dial::{DialSettings, Dialer};
 use crate::egress::{Egress, Parts, Signals};
 use crate::entry::Gate;
 use crate::metrics::Metrics;
 use crate::reload::Reloader;
-use crate::resolve::Resolver;
-use crate::server::{self, Server};
+use crate::resolve::{Resolver, ResolverSettings};
+use crate::server::{self, Budget, Server};
 
 /// What is logged where `EGRET_LOG` says nothing. The resolver library would let a hostile zone
 /// fill the log.
@@ -39,12 +39,13 @@ pub(super) struct ServeArgs {
 
 impl ServeArgs {
     pub(super) fn run(self) -> u8 {
-        let (loaded, source) = match self.config.load(self.allow) {
+        let mut files = Files::default();
+        let (loaded, source) = match self.config.load(self.allow, &mut files) {
             Ok(loaded) => loaded,
             Err(code) => return code,
         };
         start_log();
-        let ceiling = server::connection_ceiling(loaded.settings.listen.max_connections);
+        let budget = Budget::of_this_process(loaded.settings.listen.max_connections);
         let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
             Ok(runtime) => runtime,
             Err(error) => {
@@ -52,7 +53,7 @@ impl ServeArgs {
                 return FAILED;
             }
         };
-        let served = runtime.block_on(serve(loaded, source, ceiling));
+        let served = runtime.block_on(serve(loaded, source, files, budget));
         // What hangs in a system call is left behind.
         runtime.shutdown_timeout(CLOSING);
         match served {
@@ -93,8 +94,8 @@ fn bind(settings: &Settings) -> Result<Bound, String> {
     Ok(Bound { proxy, control, own: Listeners { bound } })
 }
 
-async fn serve(loaded: Loaded, source: ConfigSource, ceiling: usize) -> Result<(), String> {
-    let Loaded { settings, mut policy, files, .. } = loaded;
+async fn serve(loaded: Loaded, source: ConfigSource, files: Files, budget: Budget) -> Result<(), String> {
+    let Loaded { settings, mut policy, .. } = loaded;
     let bound = bind(&settings)?;
     policy.listeners = bound.own.clone();
     let audit = open_audit(&settings, policy.generation)?;
@@ -103,7 +104,9 @@ async fn serve(loaded: Loaded, source: ConfigSource, ceiling: usize) -> Result<(
     metrics.started(policy.generation);
     let egress = Arc::new(Egress::new(Parts {
         policy: Arc::new(policy),
-        resolver: Resolver::new(settings.dns.resolver()).map_err(|error| error.to_string())?,
+        resolver: Resolver::new(ResolverSettings { in_flight: budget.look_ups, ..settings.dns.resolver() })
+            .map_err(|error| error.to_string())?,
+        idle_upstreams: budget.idle_upstreams,
         dialer: Dialer::new(DialSettings {
             connect_timeout: settings.timeouts.connect,
             ..DialSettings::default()
@@ -123,7 +126,7 @@ async fn serve(loaded: Loaded, source: ConfigSource, ceiling: usize) -> Result<(
         audit.clone(),
     ));
     let gate = Arc::new(Gate { egress: Arc::clone(&egress), name: settings.listen.name.as_str().into() });
-    let server = Arc::new(Server::new(gate, ceiling));
+    let server = Arc::new(Server::new(gate, budget.connections));
     let control = Control {
         egress: Arc::clone(&egress),
         audit: audit.clone(),
@@ -144,9 +147,11 @@ async fn serve(loaded: Loaded, source: ConfigSource, ceiling: usize) -> Result<(
         tokio::spawn(follow_audit(audit.clone(), signals.clone()));
     }
     tokio::spawn(tidy(Arc::clone(&egress)));
-    tracing::info!(listen = %addresses.join(", "), ceiling, "egret is serving");
-    wait_for_stop(&audit, &reload_on_hangup).await?;
-    drain(&server, &signals, settings.timeouts.drain).await;
+    let connections = budget.connections;
+    tracing::info!(listen = %addresses.join(", "), connections, "egret is serving");
+    let mut stops = Stops::listen()?;
+    stops.wait(&audit, &reload_on_hangup).await;
+    drain(&server, &signals, settings.timeouts.drain, &mut stops).await;
     audit.shutdown().await.map_err(|error| error.to_string())
 }
 
@@ -193,33 +198,62 @@ async fn tidy(egress: Arc<Egress>) {
     }
 }
 
-/// Waits for SIGTERM or SIGINT. SIGHUP reloads, and reopens the audit file for log rotation.
-async fn wait_for_stop(audit: &Audit, reloader: &Arc<Reloader>) -> Result<(), String> {
-    let listen = |kind| signal(kind).map_err(|error| format!("signals can't be received: {error}"));
-    let mut hangup = listen(SignalKind::hangup())?;
-    let mut terminate = listen(SignalKind::terminate())?;
-    let mut interrupt = listen(SignalKind::interrupt())?;
-    loop {
-        tokio::select! {
-            _ = terminate.recv() => return Ok(()),
-            _ = interrupt.recv() => return Ok(()),
-            _ = hangup.recv() => {
-                audit.reopen();
-                let reloader = Arc::clone(reloader);
-                tokio::spawn(async move { reloader.reload().await });
+/// The signals that the process listens to.
+struct Stops {
+    hangup: Signal,
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Stops {
+    fn listen() -> Result<Self, String> {
+        let listen = |kind| signal(kind).map_err(|error| format!("signals can't be received: {error}"));
+        Ok(Self {
+            hangup: listen(SignalKind::hangup())?,
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+        })
+    }
+
+    /// Waits for SIGTERM or SIGINT. SIGHUP reloads, and reopens the audit file for log rotation.
+    async fn wait(&mut self, audit: &Audit, reloader: &Arc<Reloader>) {
+        loop {
+            tokio::select! {
+                () = Self::stop(&mut self.terminate, &mut self.interrupt) => return,
+                _ = self.hangup.recv() => {
+                    audit.reopen();
+                    let reloader = Arc::clone(reloader);
+                    tokio::spawn(async move { reloader.reload().await });
+                }
             }
+        }
+    }
+
+    /// Waits for another SIGTERM or SIGINT.
+    async fn again(&mut self) {
+        Self::stop(&mut self.terminate, &mut self.interrupt).await;
+    }
+
+    async fn stop(terminate: &mut Signal, interrupt: &mut Signal) {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
         }
     }
 }
 
-/// Refuses new requests, waits for open ones, then closes what is left.
-async fn drain(server: &Server, signals: &Signals, patience: Duration) {
+/// Refuses new requests, waits for open ones, then closes what is left. A second signal closes
+/// at once.
+async fn drain(server: &Server, signals: &Signals, patience: Duration, stops: &mut Stops) {
     tracing::info!("stopping: no new requests");
     signals.drain();
     server.tasks().close();
-    if tokio::time::timeout(patience, server.tasks().wait()).await.is_err() {
-        signals.close();
-        // A task that does not end by itself is dropped with the runtime, which records its end.
-        let _ = tokio::time::timeout(CLOSING, server.tasks().wait()).await;
+    tokio::select! {
+        () = server.tasks().wait() => return,
+        () = tokio::time::sleep(patience) => {}
+        () = stops.again() => {}
     }
+    signals.close();
+    // A task that does not end by itself is dropped with the runtime, which records its end.
+    let _ = tokio::time::timeout(CLOSING, server.tasks().wait()).await;
 }

@@ -39,7 +39,7 @@ impl Redial {
     /// # Errors
     /// None of the addresses connects; the reason says how that failed.
     pub async fn connect(&self) -> Result<Upstream, Reason> {
-        let connected = self.egress.dialer.connect(&self.route).await;
+        let connected = self.egress.dial(&self.route).await;
         let connected = connected.map_err(|error| super::dial_reason(error.cause))?;
         let opened = Upstream::open(connected.stream, connected.peer).await;
         opened.map_err(|_| Reason::UpstreamProtocol)

@@ -2,11 +2,15 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use egret_policy::{Intent, PinnedAddr, Policy, Reason, Resolution, TlsRule, Verdict};
 use tokio::sync::watch;
 
 use super::Egress;
+
+/// How long a connection may take to end by itself when all are being closed.
+const LAST_WORDS: Duration = Duration::from_millis(500);
 
 /// How far a stop has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -71,6 +75,16 @@ impl Signals {
         async move {
             // An error means that the process is over anyway.
             let _ = state.wait_for(|state| state.phase > Phase::Running).await;
+        }
+    }
+
+    /// Waits until open connections are being closed, and then long enough for them to say so.
+    pub fn closing(&self) -> impl Future<Output = ()> + use<> {
+        let mut state = self.state.subscribe();
+        async move {
+            // An error means that the process is over anyway.
+            let _ = state.wait_for(|state| state.phase == Phase::Closing).await;
+            tokio::time::sleep(LAST_WORDS).await;
         }
     }
 

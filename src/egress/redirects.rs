@@ -107,7 +107,7 @@ impl Egress {
             Verdict::Allow(grant) => grant,
             Verdict::Deny(refusal) => return Said::Denied(refusal),
         };
-        let Ok(answer) = self.resolver.resolve(&grant).await else {
+        let Ok(answer) = self.look_up(&intent, &grant).await else {
             // The request that follows will fail by itself.
             return Said::Permitted;
         };

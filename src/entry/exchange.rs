@@ -151,7 +151,7 @@ impl<'a> Run<'a> {
                 stall: self.gate.egress.timeouts().body,
                 watch: &uploaded,
             };
-            let Wire { stream, buffer } = &mut wire;
+            let Wire { stream, buffer, .. } = &mut wire;
             let up = async { uploaded.set(up.run(stream, buffer).await) };
             let mut up = std::pin::pin!(up);
             let mut down = std::pin::pin!(self.download(stream, upstream, body, &uploaded));
@@ -272,21 +272,21 @@ impl<'a> Run<'a> {
         loop {
             tokio::select! {
                 biased;
-                // In the order in which they came: interim responses first.
-                Some(interim) = interims.recv() => pass_on(stream, &interim, version).await?,
-                sent = &mut sending => {
-                    while let Ok(interim) = interims.try_recv() {
-                        pass_on(stream, &interim, version).await?;
-                    }
-                    return sent.map_err(|(reason, error)| Outcome::Failed { reason, error });
-                }
+                reason = stop.wait() => return Err(Outcome::Failed { reason, error: None }),
                 () = tokio::time::sleep_until(uploaded.touched() + limit) => {
                     if uploaded.touched().elapsed() >= limit {
                         return Err(Outcome::Failed { reason: Reason::UpstreamTimeout, error: None });
                     }
                 }
+                // In the order in which they came: interim responses first.
+                Some(interim) = interims.recv() => pass_on(stream, &interim, version, limit).await?,
+                sent = &mut sending => {
+                    while let Ok(interim) = interims.try_recv() {
+                        pass_on(stream, &interim, version, limit).await?;
+                    }
+                    return sent.map_err(|(reason, error)| Outcome::Failed { reason, error });
+                }
                 () = &mut left => return Err(Outcome::ClientGone { status: None, error: None }),
-                reason = stop.wait() => return Err(Outcome::Failed { reason, error: None }),
             }
         }
     }
@@ -369,16 +369,24 @@ impl<'a> Run<'a> {
             self.exchange.finish(None, Reason::ClientCancel, Some(status), Some(error.to_string()));
             return Next::Gone;
         }
-        let Wire { stream, buffer } = wire;
+        let Wire { stream, buffer, .. } = wire;
         self.exchange.carry((stream, buffer.freeze()), (origin, early_down), status).await;
         Next::Gone
     }
 }
 
-/// Passes an interim response on.
-async fn pass_on(stream: &TcpStream, interim: &Interim, version: Version) -> Result<(), Outcome> {
-    let written = write_all(stream, &mut interim.encode(version)).await;
-    written.map_err(|error| Outcome::ClientGone { status: None, error: Some(error.to_string()) })
+/// Passes an interim response on, if the client reads it in time.
+async fn pass_on(
+    stream: &TcpStream,
+    interim: &Interim,
+    version: Version,
+    limit: Duration,
+) -> Result<(), Outcome> {
+    let mut bytes = interim.encode(version);
+    let written = tokio::time::timeout(limit, write_all(stream, &mut bytes)).await;
+    written
+        .unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()))
+        .map_err(|error| Outcome::ClientGone { status: None, error: Some(error.to_string()) })
 }
 
 /// Sends the request; over another connection if a pooled one turns out to be stale and nothing

@@ -19,7 +19,7 @@ use crate::http1::{BodyLength, HeadError, HeadReader, Recipient, RequestHead, bo
 /// Serves a client's connection until it ends or becomes a tunnel, which is given back: its
 /// future is much smaller than this one.
 pub async fn serve(gate: Arc<Gate>, stream: TcpStream, peer: SocketAddr) -> Option<Connected> {
-    let mut wire = Wire::new(stream);
+    let mut wire = Wire::new(stream, gate.egress.timeouts().body);
     let mut reader = HeadReader::new();
     let mut draining = std::pin::pin!(gate.egress.draining());
     loop {

@@ -21,11 +21,13 @@ const LINGER: Duration = Duration::from_secs(5);
 pub(super) struct Wire {
     pub(super) stream: TcpStream,
     pub(super) buffer: BytesMut,
+    /// How long the client may take to read what is written.
+    stall: Duration,
 }
 
 impl Wire {
-    pub(super) fn new(stream: TcpStream) -> Self {
-        Self { stream, buffer: BytesMut::new() }
+    pub(super) fn new(stream: TcpStream, stall: Duration) -> Self {
+        Self { stream, buffer: BytesMut::new(), stall }
     }
 
     /// Reads once into the buffer; 0 at the end of the stream. An idle connection holds no buffer.
@@ -33,9 +35,9 @@ impl Wire {
         read_into(&self.stream, &mut self.buffer).await
     }
 
-    /// Writes everything.
+    /// Writes everything, if the client reads it in time.
     pub(super) async fn write(&self, mut data: impl Buf) -> io::Result<()> {
-        write_all(&self.stream, &mut data).await
+        tokio::time::timeout(self.stall, write_all(&self.stream, &mut data)).await?
     }
 
     /// Ends a connection on which the client may still be sending.

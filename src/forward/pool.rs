@@ -12,8 +12,6 @@ use super::Upstream;
 const IDLE: Duration = Duration::from_secs(30);
 /// Most idle connections of one sandbox to one destination.
 const PER_KEY: usize = 32;
-/// Most idle connections in all.
-const IN_ALL: usize = 1024;
 
 #[derive(Debug, PartialEq, Eq, Hash, Clone)]
 struct Key {
@@ -29,9 +27,10 @@ struct Idle {
 }
 
 /// The pool.
-#[derive(Default)]
 pub struct Pool {
     inner: Mutex<Inner>,
+    /// Most idle connections in all.
+    most: usize,
 }
 
 #[derive(Default)]
@@ -41,6 +40,17 @@ struct Inner {
 }
 
 impl Pool {
+    /// A pool for at most so many connections.
+    #[must_use]
+    pub fn new(most: usize) -> Self {
+        Self { inner: Mutex::default(), most }
+    }
+
+    /// Drops all of them.
+    pub fn clear(&self) {
+        *self.lock() = Inner::default();
+    }
+
     /// A live connection of this sandbox to this destination, at one of the addresses that were
     /// just checked.
     #[must_use]
@@ -68,10 +78,10 @@ impl Pool {
     /// Keeps a connection that has just served a request.
     pub fn put(&self, intent: Intent, upstream: Upstream) {
         let mut inner = self.lock();
-        if inner.count >= IN_ALL {
+        if inner.count >= self.most {
             inner.expire();
         }
-        if inner.count >= IN_ALL {
+        if inner.count >= self.most {
             return;
         }
         let list = inner.idle.entry(Key::of(&intent)).or_default();

@@ -62,6 +62,13 @@ impl<T> Cache<T> {
         slot
     }
 
+    /// A fresh value, if there is one; makes no entry.
+    pub(super) fn fresh<V>(&self, name: &str, now: Instant, read: impl FnOnce(&Stored<T>) -> V) -> Option<V> {
+        let generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
+        let slot = generations.young.get(name).or_else(|| generations.old.get(name))?;
+        slot.get().filter(|stored| now < stored.expires).map(read)
+    }
+
     #[cfg(test)]
     fn len(&self) -> usize {
         let generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);

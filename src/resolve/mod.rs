@@ -56,6 +56,8 @@ pub struct ResolverSettings {
     pub hosts: HashMap<String, Vec<IpAddr>>,
     /// CA certificates (PEM) that servers with TLS may use, beside Mozilla's.
     pub extra_ca_pem: Option<Vec<u8>>,
+    /// Most questions that wait for an answer at a time. Each may hold up to three sockets.
+    pub in_flight: usize,
 }
 
 impl Default for ResolverSettings {
@@ -65,6 +67,7 @@ impl Default for ResolverSettings {
             timeout: Duration::from_secs(5),
             hosts: HashMap::new(),
             extra_ca_pem: None,
+            in_flight: 1024,
         }
     }
 }
@@ -127,7 +130,8 @@ impl Resolver {
     /// Reads the list of servers; asks nobody yet.
     pub fn new(settings: ResolverSettings) -> Result<Self, ResolverError> {
         let specs = settings.servers.specs()?;
-        let upstream = Upstream::new(&specs, settings.timeout, settings.extra_ca_pem.as_deref())?;
+        let upstream =
+            Upstream::new(&specs, settings.timeout, settings.extra_ca_pem.as_deref(), settings.in_flight)?;
         let hosts = settings.hosts.into_iter().map(|(name, addresses)| (name, Answer::new(addresses)));
         Ok(Self {
             upstream,
@@ -149,20 +153,29 @@ impl Resolver {
         Ok(Resolution { addresses })
     }
 
+    /// What is known of a granted host without asking anybody.
+    #[must_use]
+    pub fn known(&self, grant: &Grant) -> Option<Result<Resolution, ResolveError>> {
+        let found = match grant.host() {
+            Host::Address(address) => return Some(Ok(Resolution { addresses: vec![*address] })),
+            Host::Name(name) => self
+                .fixed(name.as_str())
+                .or_else(|| self.cache.fresh(name.as_str(), Instant::now(), |stored| stored.value.clone()))?,
+        };
+        Some(found.map(|answer| Resolution { addresses: answer.addresses.to_vec() }))
+    }
+
+    /// How long a look-up may take.
+    #[must_use]
+    pub const fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
     /// The addresses of `name`: canonical, lower-case A-labels, no root dot. Identical look-ups
     /// at the same time share their questions; dropping the future gives up this one's part.
     pub async fn lookup(&self, name: &str) -> Outcome {
-        if let Some(known) = self.hosts.get(name) {
-            return if known.addresses.is_empty() {
-                Err(ResolveError::NotFound { nxdomain: false })
-            } else {
-                Ok(known.clone())
-            };
-        }
-        if name == "localhost" || name.ends_with(".localhost") {
-            // RFC 6761 section 6.3.
-            let loopback = [IpAddr::V6(Ipv6Addr::LOCALHOST), IpAddr::V4(Ipv4Addr::LOCALHOST)];
-            return Ok(Answer::new(loopback));
+        if let Some(fixed) = self.fixed(name) {
+            return fixed;
         }
         let deadline = Instant::now() + self.timeout;
         let slot = self.cache.slot(name, Instant::now());
@@ -170,6 +183,24 @@ impl Resolver {
             Ok(stored) => stored.value.clone(),
             Err(_) => Err(ResolveError::Timeout),
         }
+    }
+
+    /// The answer for names that nobody is asked for.
+    fn fixed(&self, name: &str) -> Option<Outcome> {
+        if let Some(known) = self.hosts.get(name) {
+            let empty = known.addresses.is_empty();
+            return Some(if empty {
+                Err(ResolveError::NotFound { nxdomain: false })
+            } else {
+                Ok(known.clone())
+            });
+        }
+        if name == "localhost" || name.ends_with(".localhost") {
+            // RFC 6761 section 6.3.
+            let loopback = [IpAddr::V6(Ipv6Addr::LOCALHOST), IpAddr::V4(Ipv4Addr::LOCALHOST)];
+            return Some(Ok(Answer::new(loopback)));
+        }
+        None
     }
 
     /// Whether any server answers within a second; any answer counts.

@@ -31,9 +31,6 @@ const DOWN: Duration = Duration::from_secs(10);
 const REPORT: Duration = Duration::from_millis(100);
 /// Time for the readiness probe.
 const PROBE: Duration = Duration::from_secs(1);
-/// Most questions that wait for an answer at a time. Each holds up to three sockets, which a
-/// flood of names must not take from the rest of the proxy; the others wait for their turn.
-const IN_FLIGHT: usize = 1024;
 /// Most characters of a cause that are kept: part of it may come from a server.
 const CAUSE_CHARS: usize = 160;
 
@@ -84,6 +81,7 @@ impl Upstream {
         specs: &[ServerSpec],
         limit: Duration,
         extra_ca_pem: Option<&[u8]>,
+        in_flight: usize,
     ) -> Result<Self, UpstreamError> {
         let try_time = limit * 2 / 5;
         let tls = TlsConfig { config: tls_config(extra_ca_pem)? };
@@ -96,7 +94,11 @@ impl Upstream {
             let pool = NameServerPool::from_config(servers, context, connector.clone());
             Server { pool, connector, down: Mutex::new(None) }
         };
-        Ok(Self { servers: specs.iter().map(server).collect(), try_time, turns: Semaphore::new(IN_FLIGHT) })
+        Ok(Self {
+            servers: specs.iter().map(server).collect(),
+            try_time,
+            turns: Semaphore::new(in_flight.max(1)),
+        })
     }
 
     /// Asks for the addresses of one family that `name` has.
