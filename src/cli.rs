@@ -1,6 +1,7 @@
 //! The command line: one file a command.
 
 mod check;
+mod decide;
 mod explain;
 mod ready;
 mod serve;
