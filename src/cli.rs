@@ -2,9 +2,11 @@
 
 mod check;
 mod decide;
+mod expectation;
 mod explain;
 mod ready;
 mod serve;
+mod test;
 
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
@@ -41,6 +43,8 @@ enum Command {
     Check(check::CheckArgs),
     /// Show what the policy decides for a destination, and why
     Explain(explain::ExplainArgs),
+    /// Run policy expectations against the configuration
+    Test(test::TestArgs),
     /// Ask a running proxy whether it is ready
     Ready(ready::ReadyArgs),
 }
@@ -64,6 +68,7 @@ impl Cli {
             Command::Serve(args) => args.run(),
             Command::Check(args) => args.run(),
             Command::Explain(args) => args.run(),
+            Command::Test(args) => args.run(),
             Command::Ready(args) => args.run(),
         };
         ExitCode::from(code)
