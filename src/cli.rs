@@ -4,6 +4,7 @@ mod check;
 mod decide;
 mod expectation;
 mod explain;
+mod init;
 mod ready;
 mod serve;
 mod test;
@@ -45,6 +46,8 @@ enum Command {
     Explain(explain::ExplainArgs),
     /// Run policy expectations against the configuration
     Test(test::TestArgs),
+    /// Write a starter configuration
+    Init(init::InitArgs),
     /// Ask a running proxy whether it is ready
     Ready(ready::ReadyArgs),
 }
@@ -69,6 +72,7 @@ impl Cli {
             Command::Check(args) => args.run(),
             Command::Explain(args) => args.run(),
             Command::Test(args) => args.run(),
+            Command::Init(args) => args.run(),
             Command::Ready(args) => args.run(),
         };
         ExitCode::from(code)
