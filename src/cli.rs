@@ -1,10 +1,12 @@
 //! The command line: one file a command.
 
 mod check;
+mod completions;
 mod decide;
 mod expectation;
 mod explain;
 mod init;
+mod man;
 mod ready;
 mod serve;
 mod test;
@@ -50,6 +52,10 @@ enum Command {
     Init(init::InitArgs),
     /// Ask a running proxy whether it is ready
     Ready(ready::ReadyArgs),
+    /// Print completions of the command line for a shell
+    Completions(completions::CompletionsArgs),
+    /// Write manual pages
+    Man(man::ManArgs),
 }
 
 /// Which configuration to use.
@@ -74,6 +80,8 @@ impl Cli {
             Command::Test(args) => args.run(),
             Command::Init(args) => args.run(),
             Command::Ready(args) => args.run(),
+            Command::Completions(args) => args.run(),
+            Command::Man(args) => args.run(),
         };
         ExitCode::from(code)
     }
