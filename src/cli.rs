@@ -8,6 +8,7 @@ mod explain;
 mod init;
 mod man;
 mod ready;
+mod schema;
 mod serve;
 mod test;
 
@@ -52,6 +53,8 @@ enum Command {
     Init(init::InitArgs),
     /// Ask a running proxy whether it is ready
     Ready(ready::ReadyArgs),
+    /// Print a JSON Schema of the configuration or of rule sets, for editors
+    Schema(schema::SchemaArgs),
     /// Print completions of the command line for a shell
     Completions(completions::CompletionsArgs),
     /// Write manual pages
@@ -80,6 +83,7 @@ impl Cli {
             Command::Test(args) => args.run(),
             Command::Init(args) => args.run(),
             Command::Ready(args) => args.run(),
+            Command::Schema(args) => args.run(),
             Command::Completions(args) => args.run(),
             Command::Man(args) => args.run(),
         };
