@@ -1,9 +1,16 @@
 //! The command line: one file a command.
 
 mod check;
+mod completions;
+mod decide;
+mod expectation;
 mod explain;
+mod init;
+mod man;
 mod ready;
+mod schema;
 mod serve;
+mod test;
 
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
@@ -40,8 +47,18 @@ enum Command {
     Check(check::CheckArgs),
     /// Show what the policy decides for a destination, and why
     Explain(explain::ExplainArgs),
+    /// Run policy expectations against the configuration
+    Test(test::TestArgs),
+    /// Write a starter configuration
+    Init(init::InitArgs),
     /// Ask a running proxy whether it is ready
     Ready(ready::ReadyArgs),
+    /// Print a JSON Schema of the configuration or of rule sets, for editors
+    Schema(schema::SchemaArgs),
+    /// Print completions of the command line for a shell
+    Completions(completions::CompletionsArgs),
+    /// Write manual pages
+    Man(man::ManArgs),
 }
 
 /// Which configuration to use.
@@ -63,7 +80,12 @@ impl Cli {
             Command::Serve(args) => args.run(),
             Command::Check(args) => args.run(),
             Command::Explain(args) => args.run(),
+            Command::Test(args) => args.run(),
+            Command::Init(args) => args.run(),
             Command::Ready(args) => args.run(),
+            Command::Schema(args) => args.run(),
+            Command::Completions(args) => args.run(),
+            Command::Man(args) => args.run(),
         };
         ExitCode::from(code)
     }
@@ -86,7 +108,12 @@ impl ConfigArgs {
     }
 
     /// Loads it; problems are shown, and the exit code is returned where there are errors.
-    fn load(self, allow: Vec<String>, files: &mut Files) -> Result<(Loaded, ConfigSource), u8> {
+    fn load(self) -> Result<Loaded, u8> {
+        self.load_noting(Vec::new(), &mut Files::default()).map(|(loaded, _)| loaded)
+    }
+
+    /// The same with patterns of `--allow`, noting the files that are read.
+    fn load_noting(self, allow: Vec<String>, files: &mut Files) -> Result<(Loaded, ConfigSource), u8> {
         let source = self.source(allow).map_err(|message| {
             complain(&message);
             BAD_INPUT

@@ -40,7 +40,7 @@ pub(super) struct ServeArgs {
 impl ServeArgs {
     pub(super) fn run(self) -> u8 {
         let mut files = Files::default();
-        let (loaded, source) = match self.config.load(self.allow, &mut files) {
+        let (loaded, source) = match self.config.load_noting(self.allow, &mut files) {
             Ok(loaded) => loaded,
             Err(code) => return code,
         };

@@ -1,0 +1,96 @@
+//! `egret explain`.
+
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+use super::run::{CONFIG, egret, folder};
+
+fn explain(args: &[&str]) -> super::run::Run {
+    let dir = folder(&[("egret.toml", CONFIG)]);
+    egret(dir.path(), &[&["explain", "--sandbox", "s"], args].concat())
+}
+
+#[test]
+fn an_allowed_destination() {
+    let run = explain(&["--address", "93.184.216.34", "https://a.example/x"]);
+    assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{run:?}");
+    assert_eq!(
+        run.stdout,
+        "allow: allowed\n  \
+         target    a.example:443\n  \
+         sandbox   s\n  \
+         policy    p\n  \
+         rule      egret.toml:7\n  \
+         addresses 93.184.216.34\n"
+    );
+}
+
+#[test]
+fn a_denied_destination_with_its_near_misses() {
+    let run = explain(&["a.example:8443"]);
+    assert_eq!((run.code, run.stderr.as_str()), (3, ""), "{run:?}");
+    assert_eq!(
+        run.stdout,
+        "deny: port_not_allowed (403)\n  \
+         target    a.example:8443\n  \
+         sandbox   s\n  \
+         policy    p\n  \
+         rule      egret.toml:7\n  \
+         near miss egret.toml:7 allows ports 80, 443, not 8443\n  \
+         default   policy p denies by default, enforced\n"
+    );
+}
+
+#[test]
+fn the_same_as_json() {
+    let run = explain(&["--json", "--address", "10.1.2.3", "https://a.example"]);
+    assert_eq!((run.code, run.stderr.as_str()), (3, ""), "{run:?}");
+    let answer: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(answer["verdict"], "deny");
+    assert_eq!(answer["reason"], "address_not_allowed");
+    assert_eq!(answer["status"], 403);
+    assert_eq!(answer["policy"], "p");
+    assert_eq!(answer["generation"], 1);
+    assert_eq!((&answer["host"], &answer["port"]), (&json!("a.example"), &json!(443)));
+    assert_eq!(answer["addresses"], json!(["10.1.2.3"]));
+}
+
+#[test]
+fn a_bad_target_is_bad_input_and_says_why() {
+    let run = explain(&["a.example"]);
+    assert_eq!(run.code, 2, "{run:?}");
+    assert!(run.stdout.starts_with("deny: bad_request (400)\n"), "{run:?}");
+    assert!(run.stdout.contains("\n  detail    "), "{run:?}");
+}
+
+#[test]
+fn an_unknown_sandbox_is_bad_input() {
+    let dir = folder(&[("egret.toml", CONFIG)]);
+    let run = egret(dir.path(), &["explain", "--sandbox", "t", "a.example:443"]);
+    assert_eq!((run.code, run.stdout.as_str()), (2, ""), "{run:?}");
+    assert_eq!(run.stderr, "egret: there is no sandbox `t`; known: s\n");
+}
+
+#[test]
+fn a_batch_has_one_answer_a_line() {
+    let questions = "{\"sandbox\":\"s\",\"target\":\"a.example:443\",\"addresses\":[\"93.184.216.34\"]}\n\
+                     not json\n\
+                     {\"sandbox\":\"s\",\"target\":\"b.example:443\"}\n";
+    let dir = folder(&[("egret.toml", CONFIG), ("questions", questions)]);
+    let stdin = std::fs::File::open(dir.path().join("questions")).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_egret"));
+    let command = command.args(["explain", "--batch", "-"]).current_dir(dir.path());
+    let output = command.stdin(Stdio::from(stdin)).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let answers: Vec<Value> = String::from_utf8(output.stdout)
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(answers.len(), 3);
+    assert_eq!(answers[0]["verdict"], "allow");
+    assert!(answers[1]["error"].is_string());
+    assert_eq!(answers[2]["reason"], "domain_not_allowed");
+    assert!(String::from_utf8(output.stderr).unwrap().starts_with("egret: line 2: "));
+}
