@@ -94,7 +94,11 @@ impl Control {
 /// Lets only holders of the token through, where there is one.
 async fn authorise(State(control): State<Arc<Control>>, request: Request, next: Next) -> Response {
     let Some(token) = &control.token else {
-        return next.run(request).await;
+        if is_addressed_directly(&request) {
+            return next.run(request).await;
+        }
+        let message = "name the control interface by its address, or by localhost\n";
+        return (StatusCode::MISDIRECTED_REQUEST, message).into_response();
     };
     let given = request.headers().get(header::AUTHORIZATION).map(|value| value.as_bytes());
     let given = given.and_then(|value| value.strip_prefix(b"Bearer ")).unwrap_or_default();
@@ -103,6 +107,15 @@ async fn authorise(State(control): State<Arc<Control>>, request: Request, next: 
     }
     let challenge = [(header::WWW_AUTHENTICATE, "Bearer")];
     (StatusCode::UNAUTHORIZED, challenge, "the control interface needs its token\n").into_response()
+}
+
+/// Without a token, a page in a browser on this machine must not get through by a name of its own
+/// that resolves to loopback.
+fn is_addressed_directly(request: &Request) -> bool {
+    let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let name = host.rsplit_once(':').filter(|(_, port)| !port.contains(']')).map_or(host, |(name, _)| name);
+    let bare = name.trim_start_matches('[').trim_end_matches(']');
+    name.eq_ignore_ascii_case("localhost") || bare.parse::<std::net::IpAddr>().is_ok()
 }
 
 async fn healthz() -> &'static str {

@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use egret_policy::{
-    Action, Client, Destination, Grant, Host, Intent, Policy, Reason, Refusal, Resolution, Route, Verdict,
+    Action, Client, Destination, Grant, Host, Intent, PinnedAddr, Policy, Reason, Refusal, Resolution, Route,
+    Verdict,
 };
 
 use crate::audit::{self, Attempt, Audit, AuditUnavailable, PathRecorder, Text};
@@ -73,6 +74,8 @@ pub struct Parts {
     pub timeouts: Timeouts,
     /// Most connections to origins that lie idle.
     pub idle_upstreams: usize,
+    /// Most look-ups that wait for DNS.
+    pub look_ups: usize,
 }
 
 /// A refusal that has been recorded.
@@ -113,8 +116,18 @@ impl Egress {
     /// Puts the parts together.
     #[must_use]
     pub fn new(parts: Parts) -> Self {
-        let Parts { policy, resolver, dialer, audit, paths, signals, metrics, timeouts, idle_upstreams } =
-            parts;
+        let Parts {
+            policy,
+            resolver,
+            dialer,
+            audit,
+            paths,
+            signals,
+            metrics,
+            timeouts,
+            idle_upstreams,
+            look_ups,
+        } = parts;
         let policy = ArcSwap::new(policy);
         let (pool, limiter, dns_seen) =
             (Pool::new(idle_upstreams), Limiter::default(), tokio::sync::Mutex::default());
@@ -125,7 +138,7 @@ impl Egress {
             audit,
             paths,
             limiter,
-            turns: Turns::default(),
+            turns: Turns::new(look_ups),
             redirects: Redirects::default(),
             pool,
             signals,
@@ -254,6 +267,7 @@ impl Egress {
             Err(error) => return Err(self.refuse_dial(attempt, &error).await),
         };
         note_dialed(&mut attempt, &connected);
+        let attempt = self.still_current(attempt, &intent, connected.peer, generation).await?;
         let flow = self.permit(attempt).await?;
         let stop = self.stop_for(intent, &route, connected.peer, generation);
         Ok(Tunnel::new(Arc::clone(self), connected.stream, route, flow, permit, stop))
@@ -289,6 +303,7 @@ impl Egress {
                 Err(error) => return Err(self.refuse_dial(attempt, &error).await),
             },
         };
+        let attempt = self.still_current(attempt, &intent, upstream.address(), generation).await?;
         let flow = self.permit(attempt).await?;
         let stop = self.stop_for(intent.clone(), &route, upstream.address(), generation);
         Ok(Exchange::new(Arc::clone(self), intent, upstream, route, flow, permit, stop))
@@ -310,10 +325,30 @@ impl Egress {
         self: &Arc<Self>,
         intent: Intent,
         route: &Route,
-        address: egret_policy::PinnedAddr,
+        address: PinnedAddr,
         generation: u64,
     ) -> Stop {
         Stop::new(Arc::clone(self), self.signals.subscribe(), intent, address, route.tls, generation)
+    }
+
+    /// Refuses what a policy no longer permits that came into force while DNS or the dial took
+    /// their time.
+    async fn still_current(
+        &self,
+        attempt: Attempt,
+        intent: &Intent,
+        address: PinnedAddr,
+        generation: u64,
+    ) -> Result<Attempt, Refused> {
+        let policy = self.policy.load_full();
+        if policy.generation == generation || live::still_allowed(&policy, intent, address, None) {
+            return Ok(attempt);
+        }
+        let refusal = match policy.decide(intent) {
+            Verdict::Deny(refusal) => refusal,
+            Verdict::Allow(_) => Refusal::new(Reason::AddressNotAllowed),
+        };
+        Err(self.refuse_for(attempt, refusal.with_detail("the policy has changed meanwhile")).await)
     }
 
     /// Dials; once more without idle connections if there was no descriptor.
@@ -332,6 +367,10 @@ impl Egress {
         let mut attempt = self.audit.begin(self.request_record(intent, peer));
         if self.signals.stopping() {
             return Err(self.refuse_for(attempt, Refusal::new(Reason::ShuttingDown)).await);
+        }
+        if self.signals.audit_failed() {
+            // Known beforehand: no need to look up or dial for it.
+            return Err(self.refuse_for(attempt, Refusal::new(Reason::AuditUnavailable)).await);
         }
         let policy = self.policy.load_full();
         let outcome = attempt.outcome_mut();

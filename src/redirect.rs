@@ -38,9 +38,10 @@ pub fn targets(from: &Destination, target: &[u8], status: StatusCode, headers: &
         return Vec::new();
     }
     let Some(base) = base(from, target) else {
-        return Vec::new();
+        // Nobody can say where they lead.
+        return vec![Target::Foreign { scheme: "http".to_owned(), host: from.to_string(), port: 0 }];
     };
-    references.filter_map(|octets| resolve(&base, octets)).map(|url| read(&url)).collect()
+    references.filter_map(|octets| resolve(&base, octets)).map(|url| read(from, &url)).collect()
 }
 
 /// Resolves a reference as browsers do: its octets are read as UTF-8, tabs and line ends in it do
@@ -56,12 +57,16 @@ fn resolve(base: &Url, octets: &[u8]) -> Option<Url> {
     base.join(text).ok()
 }
 
+/// Stands for the host that answered, which need not be one that URL parsers take.
+const OWN_HOST: &str = "own-host.invalid";
+
 fn base(from: &Destination, target: &[u8]) -> Option<Url> {
     let path = String::from_utf8_lossy(target);
-    Url::parse(&format!("http://{from}{}", path.strip_prefix('*').unwrap_or(&path))).ok()
+    let path = path.strip_prefix('*').unwrap_or(&path);
+    Url::parse(&format!("http://{OWN_HOST}:{}{path}", from.port())).ok()
 }
 
-fn read(url: &Url) -> Target {
+fn read(from: &Destination, url: &Url) -> Target {
     let place = || {
         let scheme = match url.scheme() {
             "http" => Scheme::Http,
@@ -69,6 +74,7 @@ fn read(url: &Url) -> Target {
             _ => return None,
         };
         let host = match url.host()? {
+            url::Host::Domain(OWN_HOST) => from.host().clone(),
             url::Host::Domain(name) => Host::parse(name.as_bytes()).ok()?,
             url::Host::Ipv4(address) => Host::Address(address.into()),
             url::Host::Ipv6(address) => Host::Address(address.into()),
@@ -149,6 +155,20 @@ mod tests {
             assert_eq!(location(value), [place], "{value}");
         }
         assert_eq!(location("http://a b/"), [""; 0]);
+    }
+
+    #[test]
+    fn a_host_that_url_parsers_refuse_switches_nothing_off() {
+        for host in ["xn--a.d.test", "xn--0", "a.xn--a"] {
+            let target = format!("http://{host}/");
+            let from = Destination::parse_absolute(target.as_bytes()).unwrap().destination;
+            let mut headers = HeaderMap::new();
+            headers.append(LOCATION, HeaderValue::from_static("http://b.example/"));
+            headers.append(LOCATION, HeaderValue::from_static("/here"));
+            let found = targets(&from, b"/", StatusCode::FOUND, &headers);
+            let b = Destination::parse_absolute(b"http://b.example/").unwrap().destination;
+            assert_eq!(found, [Target::Place(b), Target::Place(from)]);
+        }
     }
 
     #[test]

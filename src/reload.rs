@@ -95,6 +95,8 @@ impl Reloader {
                 Report { ok: false, generation: state.generation, errors, needs_restart: Vec::new() }
             }
             Err(error) => {
+                // Tried again when something changes, not for ever.
+                state.files = state.files.now();
                 let errors = vec![format!("loading broke off: {error}")];
                 Report { ok: false, generation: state.generation, errors, needs_restart: Vec::new() }
             }

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -158,6 +158,7 @@ impl Server {
     fn slot(&self, client: IpAddr) -> Option<Slot> {
         let permit = Arc::clone(&self.slots).try_acquire_owned().ok()?;
         let most = (self.ceiling * QUARTERS_PER_CLIENT / 4).max(1);
+        let client = subscriber(client);
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         let count = clients.entry(client).or_default();
         if *count >= most {
@@ -222,6 +223,14 @@ impl Drop for Slot {
                 clients.remove(&self.client);
             }
         }
+    }
+}
+
+/// Whose connections count together: an IPv6 client has a whole /64 of addresses.
+fn subscriber(client: IpAddr) -> IpAddr {
+    match client.to_canonical() {
+        IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() & !u128::from(u64::MAX)).into(),
+        v4 => v4,
     }
 }
 

@@ -66,6 +66,8 @@ pub struct Route {
     pub tls: TlsRule,
     /// The limits of the policy.
     pub limits: Arc<Limits>,
+    /// Does the rule hold for requests alone, so that nothing opaque may follow one?
+    pub requests_only: bool,
     /// The refusal that the mode `observe` holds back.
     pub would_deny: Option<Refusal>,
 }
@@ -143,6 +145,7 @@ impl Grant {
                 rule: rule.map(|rule| Arc::clone(&rule.cite)),
                 tls: self.tls(rule, port),
                 limits: Arc::clone(&self.effective.limits),
+                requests_only: rule.is_some_and(Rule::needs_request),
                 would_deny: held_back,
             });
         }

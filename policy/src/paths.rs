@@ -132,7 +132,7 @@ fn segment_matches(parts: &[String], segment: &str) -> bool {
 
 /// The path holds something that servers read differently, so no path rule can judge it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the path holds an encoded slash, a backslash, NUL or a broken percent-encoding")]
+#[error("the path holds an encoded slash, a backslash, NUL, a broken escape or an ambiguous dot segment")]
 pub struct AmbiguousPath;
 
 /// The form that globs are matched against: unreserved octets decoded, other escapes in upper
@@ -146,6 +146,12 @@ pub fn normalise(path: &[u8]) -> Result<String, AmbiguousPath> {
     let mut segments = decoded.strip_prefix('/').unwrap_or(&decoded).split('/').peekable();
     while let Some(segment) = segments.next() {
         let last = segments.peek().is_none();
+        let plain = segment.split(';').next().unwrap_or(segment);
+        let dots = matches!(plain, "." | "..");
+        // Some servers merge slashes, or cut parameters off, before they remove dot segments.
+        if dots && (plain.len() < segment.len() || kept.last() == Some(&"")) {
+            return Err(AmbiguousPath);
+        }
         match segment {
             "." | ".." => {
                 if segment == ".." {
@@ -239,7 +245,9 @@ mod tests {
         ] {
             assert_eq!(normalise(path.as_bytes()).as_deref(), Ok(normal), "{path}");
         }
-        for path in ["/a%2fb", "/a%5Cb", "/a%00", "/a\\b", "/a%zz", "/%%32f"] {
+        for path in
+            ["/a%2fb", "/a%5Cb", "/a%00", "/a\\b", "/a%zz", "/%%32f", "/a//../b", "/a/..;/b", "/a/.;x/b"]
+        {
             assert_eq!(normalise(path.as_bytes()), Err(AmbiguousPath), "{path}");
         }
     }

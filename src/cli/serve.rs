@@ -96,6 +96,8 @@ fn bind(settings: &Settings) -> Result<Bound, String> {
 
 async fn serve(loaded: Loaded, source: ConfigSource, files: Files, budget: Budget) -> Result<(), String> {
     let Loaded { settings, mut policy, .. } = loaded;
+    // Before anything can be reached: a signal that comes early must not just kill the process.
+    let mut stops = Stops::listen()?;
     let bound = bind(&settings)?;
     policy.listeners = bound.own.clone();
     let audit = open_audit(&settings, policy.generation)?;
@@ -107,6 +109,7 @@ async fn serve(loaded: Loaded, source: ConfigSource, files: Files, budget: Budge
         resolver: Resolver::new(ResolverSettings { in_flight: budget.look_ups, ..settings.dns.resolver() })
             .map_err(|error| error.to_string())?,
         idle_upstreams: budget.idle_upstreams,
+        look_ups: budget.look_ups,
         dialer: Dialer::new(DialSettings {
             connect_timeout: settings.timeouts.connect,
             ..DialSettings::default()
@@ -149,7 +152,6 @@ async fn serve(loaded: Loaded, source: ConfigSource, files: Files, budget: Budge
     tokio::spawn(tidy(Arc::clone(&egress)));
     let connections = budget.connections;
     tracing::info!(listen = %addresses.join(", "), connections, "egret is serving");
-    let mut stops = Stops::listen()?;
     stops.wait(&audit, &reload_on_hangup).await;
     drain(&server, &signals, settings.timeouts.drain, &mut stops).await;
     audit.shutdown().await.map_err(|error| error.to_string())

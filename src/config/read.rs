@@ -84,6 +84,10 @@ fn read_listen(table: Option<Table<'_, '_>>, problems: &mut Problems) -> Listen 
     if let Some(file) = table.string("control_token_file", problems) {
         listen.control_token = read_token(&file, problems);
     }
+    if listen.control.port() != 0 && listen.proxy.contains(&listen.control) {
+        let message = "`control` and `proxy` are the same address";
+        problems.error(&table.spot(), message, "give the control interface a port of its own");
+    }
     if !listen.control.ip().is_loopback()
         && listen.control_token.is_none()
         && let Some(control) = control

@@ -72,6 +72,12 @@ impl Exchange {
         self.upstream.take()
     }
 
+    /// May an upgrade follow, whose bytes nobody can hold to methods and paths?
+    #[must_use]
+    pub const fn may_upgrade(&self) -> bool {
+        !self.redial.route.requests_only
+    }
+
     /// What opens another connection, and what ends the exchange.
     pub const fn parts(&mut self) -> (&Redial, &mut Stop) {
         (&self.redial, &mut self.stop)

@@ -51,7 +51,9 @@ impl FlowWatch {
 
 impl Drop for FlowWatch {
     fn drop(&mut self) {
-        self.record(Reason::ClientCancel, None, None);
+        let stopping = self.egress.stopping();
+        let reason = if stopping { Reason::ShuttingDown } else { Reason::ClientCancel };
+        self.record(reason, None, None);
     }
 }
 

@@ -69,6 +69,12 @@ impl Signals {
         self.state.borrow().phase > Phase::Running
     }
 
+    /// Is traffic refused because the audit can't be written?
+    #[must_use]
+    pub fn audit_failed(&self) -> bool {
+        !self.state.borrow().audit
+    }
+
     /// Waits until the process begins to stop.
     pub fn draining(&self) -> impl Future<Output = ()> + use<> {
         let mut state = self.state.subscribe();

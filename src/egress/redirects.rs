@@ -1,6 +1,6 @@
 //! Redirects: decided like any other destination, and linked to the request that follows them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -12,44 +12,48 @@ use crate::redirect::Target;
 
 /// How long after a redirect a request to its target counts as following it.
 const FOLLOWED_WITHIN: Duration = Duration::from_secs(60);
-/// Most redirects that are remembered.
-const REMEMBERED: usize = 16_384;
+/// Most redirects of a sandbox that are remembered; the oldest go first.
+const REMEMBERED: usize = 64;
+/// Most targets of one response.
+const MOST_TARGETS: usize = 4;
 
-type Key = (Arc<str>, Host, u16);
+/// A redirect that was passed on.
+#[derive(Debug)]
+struct Passed {
+    host: Host,
+    port: u16,
+    id: AttemptId,
+    when: Instant,
+}
 
-/// Redirects that were passed on, by sandbox and target.
+/// Redirects that were passed on, by sandbox.
 #[derive(Debug, Default)]
-pub(super) struct Redirects(Mutex<HashMap<Key, (AttemptId, Instant)>>);
+pub(super) struct Redirects(Mutex<HashMap<Arc<str>, VecDeque<Passed>>>);
 
 impl Redirects {
     /// The attempt whose response named this destination to this sandbox.
     pub(super) fn source_of(&self, intent: &Intent) -> Option<AttemptId> {
         let map = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if map.is_empty() {
-            return None;
-        }
-        let (id, when) = map.get(&key(intent, &intent.destination))?;
-        (when.elapsed() < FOLLOWED_WITHIN).then_some(*id)
+        let to = &intent.destination;
+        let passed = map.get(&intent.client.sandbox)?.iter().rev();
+        let mut same = passed.filter(|passed| passed.host == *to.host() && passed.port == to.port());
+        same.next().filter(|passed| passed.when.elapsed() < FOLLOWED_WITHIN).map(|passed| passed.id)
     }
 
-    fn remember(&self, key: Key, id: AttemptId) {
+    fn remember(&self, sandbox: &Arc<str>, to: &Destination, id: AttemptId) {
         let mut map = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if map.len() >= REMEMBERED {
-            map.retain(|_, (_, when)| when.elapsed() < FOLLOWED_WITHIN);
+        let passed = map.entry(Arc::clone(sandbox)).or_default();
+        if passed.len() >= REMEMBERED {
+            passed.pop_front();
         }
-        if map.len() < REMEMBERED {
-            map.insert(key, (id, Instant::now()));
-        }
+        let (host, port) = (to.host().clone(), to.port());
+        passed.push_back(Passed { host, port, id, when: Instant::now() });
     }
 
     pub(super) fn forget_old(&self) {
         let mut map = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        map.retain(|_, (_, when)| when.elapsed() < FOLLOWED_WITHIN);
+        map.retain(|_, passed| passed.back().is_some_and(|last| last.when.elapsed() < FOLLOWED_WITHIN));
     }
-}
-
-fn key(intent: &Intent, to: &Destination) -> Key {
-    (Arc::clone(&intent.client.sandbox), to.host().clone(), to.port())
 }
 
 /// A response names a destination that its sandbox may not reach.
@@ -75,6 +79,10 @@ impl Egress {
         id: AttemptId,
         targets: &[Target],
     ) -> Result<(), RedirectDenied> {
+        // Each may need a look-up; nobody follows that many.
+        if targets.len() > MOST_TARGETS {
+            return Err(RedirectDenied);
+        }
         for target in targets {
             let said = match target {
                 Target::Place(to) => self.judge_redirect(intent, to).await,
@@ -91,7 +99,7 @@ impl Egress {
                 }
             }
             if let Target::Place(to) = target {
-                self.redirects.remember(key(intent, to), id);
+                self.redirects.remember(&intent.client.sandbox, to, id);
             }
         }
         Ok(())

@@ -6,12 +6,15 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// How many look-ups of one sandbox may wait for DNS at once.
+/// Most look-ups of one sandbox that may wait for DNS at once.
 const PER_SANDBOX: usize = 64;
 
 /// Turns by sandbox; a sandbox without a look-up takes no room after the next tidying.
-#[derive(Debug, Default)]
-pub(super) struct Turns(Mutex<HashMap<Arc<str>, Weak<Semaphore>>>);
+#[derive(Debug)]
+pub(super) struct Turns {
+    sandboxes: Mutex<HashMap<Arc<str>, Weak<Semaphore>>>,
+    each: usize,
+}
 
 /// A turn; dropping it lets the next look-up go.
 #[derive(Debug)]
@@ -21,6 +24,11 @@ pub(super) struct Turn {
 }
 
 impl Turns {
+    /// Turns where `in_all` look-ups may wait together: one sandbox gets no more than half.
+    pub(super) fn new(in_all: usize) -> Self {
+        Self { sandboxes: Mutex::default(), each: (in_all / 2).clamp(1, PER_SANDBOX) }
+    }
+
     /// Waits for a turn, but no longer than a look-up may take.
     pub(super) async fn take(&self, sandbox: &Arc<str>, patience: Duration) -> Option<Turn> {
         let turns = self.of(sandbox);
@@ -29,14 +37,14 @@ impl Turns {
     }
 
     fn of(&self, sandbox: &Arc<str>) -> Arc<Semaphore> {
-        let mut map = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut map = self.sandboxes.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(turns) = map.get(sandbox).and_then(Weak::upgrade) {
             return turns;
         }
         if map.len() >= 1024 && map.len() == map.capacity() {
             map.retain(|_, turns| turns.strong_count() > 0);
         }
-        let turns = Arc::new(Semaphore::new(PER_SANDBOX));
+        let turns = Arc::new(Semaphore::new(self.each));
         map.insert(Arc::clone(sandbox), Arc::downgrade(&turns));
         turns
     }
@@ -48,10 +56,10 @@ mod tests {
 
     #[tokio::test]
     async fn one_sandbox_waits_for_its_own_turns_only() {
-        let turns = Turns::default();
+        let turns = Turns::new(8);
         let (a, b): (Arc<str>, Arc<str>) = ("a".into(), "b".into());
         let mut held = Vec::new();
-        for _ in 0..PER_SANDBOX {
+        for _ in 0..4 {
             held.push(turns.take(&a, Duration::from_secs(5)).await.unwrap());
         }
         assert!(turns.take(&a, Duration::from_millis(20)).await.is_none());

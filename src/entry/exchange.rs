@@ -1,19 +1,20 @@
 //! One forwarded request: sent to its origin as it comes in, answered as the answer comes back.
 
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::{Mutex, PoisonError};
+use std::task::Poll;
 
 use bytes::{Buf, BytesMut};
 use egret_policy::{Action, Client, Destination, Intent, Reason};
 use http::Response;
 use hyper::body::Incoming;
 use tokio::net::TcpStream;
-use tokio::sync::mpsc;
 use tokio::time::{Duration, Instant};
 
 use super::Gate;
 use super::http::{Next, tell};
-use super::outbound::{Interim, RequestPlan};
+use super::outbound::{Interim, Interims, RequestPlan};
 use super::request::Forward;
 use super::response::{Reply, Unusable};
 use super::wire::{Wire, gone, read_into, write_all};
@@ -23,9 +24,6 @@ use crate::http1::{
     Abort, BodyDecoder, BodyLength, Decoded, Recipient, RequestHead, Version, wants_websocket,
 };
 use crate::redirect;
-
-/// Interim responses that may wait for the client; an origin that sends more loses them.
-const INTERIM_QUEUE: usize = 16;
 
 /// Forwards one request and its answer.
 pub(super) async fn serve(
@@ -129,7 +127,7 @@ impl<'a> Run<'a> {
         destination: &'a Destination,
         exchange: Exchange,
     ) -> Self {
-        let websocket = wants_websocket(head, &forward.connection);
+        let websocket = exchange.may_upgrade() && wants_websocket(head, &forward.connection);
         let counters = exchange.counters();
         Self { gate, head, forward, destination, exchange, counters, websocket }
     }
@@ -227,8 +225,16 @@ impl<'a> Run<'a> {
         }
         let targets =
             redirect::targets(self.destination, &self.forward.target, response.status(), response.headers());
-        if !targets.is_empty() && self.exchange.check_redirects(&targets).await.is_err() {
-            return Outcome::Failed { reason: Reason::RedirectDenied, error: None };
+        if !targets.is_empty() {
+            let limit = self.gate.egress.timeouts().response;
+            let checked = tokio::select! {
+                checked = self.exchange.check_redirects(&targets) => checked.is_ok(),
+                () = tokio::time::sleep(limit) => false,
+                () = gone(stream) => return Outcome::ClientGone { status: None, error: None },
+            };
+            if !checked {
+                return Outcome::Failed { reason: Reason::RedirectDenied, error: None };
+            }
         }
         let mut recipient = Recipient::of(self.head, &self.forward.connection);
         recipient.persistent &= !self.gate.egress.stopping();
@@ -250,7 +256,7 @@ impl<'a> Run<'a> {
         body: OutBody,
         uploaded: &UploadWatch,
     ) -> Result<Response<Incoming>, Outcome> {
-        let (interim, mut interims) = mpsc::channel(INTERIM_QUEUE);
+        let interims = Interims::default();
         let plan = RequestPlan {
             head: self.head,
             connection: &self.forward.connection,
@@ -264,10 +270,10 @@ impl<'a> Run<'a> {
             reason: Reason::BadRequest,
             error: Some(error.to_string()),
         };
-        let request = plan.build(body, interim.clone()).map_err(failed)?;
+        let request = plan.build(body, &interims).map_err(failed)?;
         let (limit, version) = (self.gate.egress.timeouts().response, self.head.version());
         let (redial, stop) = self.exchange.parts();
-        let mut sending = std::pin::pin!(send(redial, upstream, request, &plan, interim));
+        let mut sending = std::pin::pin!(send(redial, upstream, request, &plan, &interims));
         let mut left = std::pin::pin!(gone(stream));
         loop {
             tokio::select! {
@@ -278,13 +284,13 @@ impl<'a> Run<'a> {
                         return Err(Outcome::Failed { reason: Reason::UpstreamTimeout, error: None });
                     }
                 }
-                // In the order in which they came: interim responses first.
-                Some(interim) = interims.recv() => pass_on(stream, &interim, version, limit).await?,
-                sent = &mut sending => {
-                    while let Ok(interim) = interims.try_recv() {
+                sent = until_interim(sending.as_mut(), &interims) => {
+                    while let Some(interim) = interims.pop() {
                         pass_on(stream, &interim, version, limit).await?;
                     }
-                    return sent.map_err(|(reason, error)| Outcome::Failed { reason, error });
+                    if let Some(sent) = sent {
+                        return sent.map_err(|(reason, error)| Outcome::Failed { reason, error });
+                    }
                 }
                 () = &mut left => return Err(Outcome::ClientGone { status: None, error: None }),
             }
@@ -375,6 +381,16 @@ impl<'a> Run<'a> {
     }
 }
 
+/// Drives the exchange until it is answered (its result) or an interim response waits (`None`).
+async fn until_interim<F: Future>(mut sending: Pin<&mut F>, interims: &Interims) -> Option<F::Output> {
+    std::future::poll_fn(|cx| match sending.as_mut().poll(cx) {
+        Poll::Ready(sent) => Poll::Ready(Some(sent)),
+        Poll::Pending if interims.is_empty() => Poll::Pending,
+        Poll::Pending => Poll::Ready(None),
+    })
+    .await
+}
+
 /// Passes an interim response on, if the client reads it in time.
 async fn pass_on(
     stream: &TcpStream,
@@ -396,7 +412,7 @@ async fn send(
     upstream: &mut Upstream,
     request: http::Request<OutBody>,
     plan: &RequestPlan<'_>,
-    interim: mpsc::Sender<Interim>,
+    interims: &Interims,
 ) -> Result<Response<Incoming>, (Reason, Option<String>)> {
     let failure = |error: SendError| (send_reason(&error.cause), Some(error.cause.to_string()));
     let error = match upstream.send(request).await {
@@ -405,7 +421,7 @@ async fn send(
     };
     let again = match error.unsent {
         Some(request) => Some(request),
-        None if error.stale && plan.is_repeatable() => plan.build(OutBody::empty(), interim).ok(),
+        None if error.stale && plan.is_repeatable() => plan.build(OutBody::empty(), interims).ok(),
         None => None,
     };
     let Some(request) = again else {

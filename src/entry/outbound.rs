@@ -1,17 +1,22 @@
 //! The request as it goes to the origin: written anew from what was understood, in origin-form,
 //! with `Host` from the target and without what was meant for the proxy.
 
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
 use bytes::BytesMut;
 use egret_policy::Destination;
 use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri};
-use tokio::sync::mpsc;
 
 use crate::forward::OutBody;
 use crate::http1::{
     BodyLength, Connection, RequestHead, Version, announced_trailers, expects_continue,
     forward_request_field, forward_response_field, max_forwards, write_interim_head,
 };
+
+/// Most interim responses that wait for the client.
+const MOST_INTERIMS: usize = 16;
 
 /// What the request to the origin is made from.
 pub(super) struct RequestPlan<'a> {
@@ -31,6 +36,31 @@ pub(super) struct RequestPlan<'a> {
 pub(super) struct Interim {
     status: StatusCode,
     fields: HeaderMap,
+}
+
+/// Interim responses that the client has not got yet. The connection to the origin is driven by
+/// the task that empties it, so nobody has to be woken.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Interims(Arc<Mutex<VecDeque<Interim>>>);
+
+impl Interims {
+    /// The first one that waits.
+    pub(super) fn pop(&self) -> Option<Interim> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    }
+
+    /// Is there none?
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
+    /// An origin that sends more of them than the client takes loses some.
+    fn push(&self, interim: Interim) {
+        let mut queue = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if queue.len() < MOST_INTERIMS {
+            queue.push_back(interim);
+        }
+    }
 }
 
 impl Interim {
@@ -56,20 +86,15 @@ impl RequestPlan<'_> {
             && matches!(self.length, BodyLength::None | BodyLength::Length(0))
     }
 
-    /// The request; interim responses to it go to `interim`.
-    pub(super) fn build(
-        &self,
-        body: OutBody,
-        interim: mpsc::Sender<Interim>,
-    ) -> Result<Request<OutBody>, http::Error> {
+    /// The request; interim responses to it go to `interims`.
+    pub(super) fn build(&self, body: OutBody, interims: &Interims) -> Result<Request<OutBody>, http::Error> {
         let mut request = Request::new(body);
         *request.method_mut() = Method::from_bytes(self.head.method().as_bytes())?;
         *request.uri_mut() = Uri::try_from(self.target)?;
         *request.headers_mut() = self.fields()?;
+        let interims = interims.clone();
         hyper::ext::on_informational(&mut request, move |response| {
-            let fields = response.headers().clone();
-            // An origin that sends more of them than the client takes loses some.
-            let _ = interim.try_send(Interim { status: response.status(), fields });
+            interims.push(Interim { status: response.status(), fields: response.headers().clone() });
         });
         Ok(request)
     }

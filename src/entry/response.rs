@@ -213,8 +213,9 @@ fn via(version: http::Version, name: &str) -> String {
 
 fn reason_phrase(extensions: &http::Extensions, status: StatusCode) -> &[u8] {
     match extensions.get::<hyper::ext::ReasonPhrase>() {
-        Some(phrase) => phrase.as_bytes(),
-        None => status.canonical_reason().unwrap_or_default().as_bytes(),
+        // Phrases like ours are ours alone: some clients show nothing else.
+        Some(phrase) if !phrase.as_bytes().starts_with(b"egret ") => phrase.as_bytes(),
+        _ => status.canonical_reason().unwrap_or_default().as_bytes(),
     }
 }
 

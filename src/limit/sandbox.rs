@@ -1,6 +1,6 @@
 //! The counts of one sandbox.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
@@ -16,11 +16,15 @@ use crate::relay::Direction;
 /// When to come back where a slot may become free at any time.
 const SOON: Duration = Duration::from_secs(1);
 
+/// Most rates that are counted for one sandbox at a time.
+const MOST_RATES: usize = 16;
+
 /// One sandbox.
 #[derive(Debug, Default)]
 pub(super) struct Sandbox {
-    /// Made for the rate that it stands with, so that a reload takes effect.
-    rate: Option<(Rate, DefaultDirectRateLimiter)>,
+    /// One for each rate that was asked for lately: a reload takes effect, and going back and
+    /// forth between two rates refills neither.
+    rates: VecDeque<(Rate, DefaultDirectRateLimiter)>,
     open: u32,
     hosts: HashSet<Host>,
     host_window: Window,
@@ -126,11 +130,14 @@ impl Sandbox {
     }
 
     fn check_rate(&mut self, rate: Rate, now: Instant) -> Result<(), Exceeded> {
-        if self.rate.as_ref().is_none_or(|(known, _)| *known != rate) {
-            self.rate = Some((rate, RateLimiter::direct(governor_quota(rate))));
+        if !self.rates.iter().any(|(known, _)| *known == rate) {
+            if self.rates.len() >= MOST_RATES {
+                self.rates.pop_front();
+            }
+            self.rates.push_back((rate, RateLimiter::direct(governor_quota(rate))));
         }
         self.busy_for(rate.period.saturating_mul(rate.burst.get()), now);
-        let Some((_, limiter)) = &self.rate else {
+        let Some((_, limiter)) = self.rates.iter().find(|(known, _)| *known == rate) else {
             return Ok(());
         };
         limiter.check().map_err(|not_until| {

@@ -21,6 +21,7 @@ mod integrity;
 mod life;
 mod limits;
 mod pool;
+mod reasons;
 mod reload;
 mod setup;
 #[path = "../support/mod.rs"]
