@@ -2,15 +2,12 @@
 //!
 //! Asked for by SIGHUP, by the control interface and by a change of a file. Never applies a part.
 
-use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use egret_policy::Listeners;
-use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use serde::Serialize;
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::Mutex;
 
 use crate::audit::{Audit, Event, Reload, Text};
 use crate::config::{self, ConfigSource, Files, Settings};
@@ -20,8 +17,8 @@ use crate::egress::Egress;
 const QUIET: Duration = Duration::from_millis(200);
 /// How often a change in between is waited out.
 const MOST_CHANGES: usize = 10;
-/// How often files are compared where the system does not tell of changes.
-const POLL: Duration = Duration::from_secs(5);
+/// How often the files are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// Reloads one at a time.
 pub struct Reloader {
@@ -122,62 +119,37 @@ impl Reloader {
     }
 
     /// Reloads whenever a file of the configuration changes. Never returns.
+    ///
+    /// Looks at the files themselves: notices of the system come for every write to their
+    /// directory, the audit file's included, and not at all from some file systems.
     pub async fn watch(&self) {
-        let (changed, mut changes) = mpsc::channel(1);
-        let mut watcher = watcher(changed);
         loop {
-            let seen = self.state.lock().await.files.clone();
-            watch_directories(watcher.as_mut(), &seen);
-            tokio::select! {
-                _ = changes.recv() => {}
-                () = tokio::time::sleep(POLL) => {}
-            }
+            tokio::time::sleep(LOOK_EVERY).await;
             // Compared with what was read, not with what was there when it had been read.
-            if seen.now() != seen {
+            let seen = self.state.lock().await.files.clone();
+            if current(&seen).await != seen {
                 settle(&seen).await;
                 self.reload().await;
-            } else {
-                // Other files of the directory, such as the audit's, may change all the time.
-                tokio::time::sleep(QUIET).await;
             }
         }
     }
+}
+
+/// The files as they are now. A file system that hangs must not hold up anything else.
+async fn current(files: &Files) -> Files {
+    let asked = files.clone();
+    tokio::task::spawn_blocking(move || asked.now()).await.unwrap_or_else(|_| files.clone())
 }
 
 /// Waits until the files have been left alone for a moment, but not for ever.
 async fn settle(files: &Files) {
-    let mut last = files.now();
+    let mut last = current(files).await;
     for _ in 0..MOST_CHANGES {
         tokio::time::sleep(QUIET).await;
-        let now = files.now();
+        let now = current(files).await;
         if now == last {
             return;
         }
         last = now;
-    }
-}
-
-fn watcher(changed: mpsc::Sender<()>) -> Option<RecommendedWatcher> {
-    let watcher = notify::recommended_watcher(move |_| {
-        // One waiting word is enough.
-        let _ = changed.try_send(());
-    });
-    watcher
-        .inspect_err(|error| tracing::warn!(%error, "file changes are looked for every {POLL:?} only"))
-        .ok()
-}
-
-/// Watches the directories: editors and orchestrators replace files by renaming.
-fn watch_directories(watcher: Option<&mut RecommendedWatcher>, files: &Files) {
-    let Some(watcher) = watcher else { return };
-    let directories: BTreeSet<PathBuf> = files
-        .paths()
-        .filter_map(Path::parent)
-        .map(|dir| if dir.as_os_str().is_empty() { PathBuf::from(".") } else { dir.to_path_buf() })
-        .collect();
-    for directory in directories {
-        if let Err(error) = watcher.watch(&directory, RecursiveMode::NonRecursive) {
-            tracing::debug!(%error, directory = %directory.display(), "a directory can't be watched");
-        }
     }
 }

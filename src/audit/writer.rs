@@ -17,6 +17,11 @@ use super::sink::{Progress, Sink};
 use super::ticket::Settled;
 use super::{OnFailure, Timestamp};
 
+/// Records in one round from which on it pays to wait for more.
+const BUSY: usize = 3;
+/// How long to wait for more. Adds to a decision's latency, and only under load.
+const GATHER: Duration = Duration::from_micros(200);
+
 /// How often the file is looked at, and a broken one tried again, when nothing is queued.
 const IDLE_CHECK: Duration = Duration::from_secs(1);
 /// Bytes of one write, roughly; bounds the buffer and the work that a failure throws away.
@@ -71,9 +76,15 @@ impl Writer {
     /// Works until the queue is closed; true if nothing that was queued is missing in the file.
     pub(super) fn run(mut self) -> bool {
         let mut spare = Vec::new();
+        let mut busy = false;
         loop {
+            if busy {
+                // A moment's wait gathers many records for one write, and one change of threads.
+                std::thread::sleep(GATHER);
+            }
             let mut work = self.queue.take(mem::take(&mut spare), IDLE_CHECK);
             let closed = work.closed;
+            busy = work.entries.len() >= BUSY;
             self.round(&mut work);
             if closed {
                 return self.backlog.is_empty() && self.lost.since.is_none();
