@@ -106,7 +106,8 @@ impl Upstream {
         // One poll lets hyper see the end of the exchange, and whatever came behind it.
         self.drive(std::future::ready(())).await;
         self.reused = true;
-        let idle = self.driver.is_some() && self.sender.is_ready() && self.socket.is_quiet();
+        // What arrives later is looked for when it is taken out of the pool.
+        let idle = self.driver.is_some() && self.sender.is_ready();
         idle.then_some(self)
     }
 

@@ -15,6 +15,8 @@ use super::{Counters, Timestamp};
 
 /// Decision records between callers and file.
 const DECISIONS: usize = 8192;
+/// How long kept records wait for a decision to go along with.
+const KEPT_PATIENCE: Duration = Duration::from_millis(2);
 /// Other records that wait for the file, in number and bytes.
 const KEPT_RECORDS: usize = 10_000;
 const KEPT_BYTES: usize = 8 << 20;
@@ -85,6 +87,8 @@ impl Lost {
 #[derive(Debug, Default)]
 pub(super) struct Work {
     pub entries: Vec<Entry>,
+    /// A task waits for one of the entries.
+    awaited: bool,
     pub lost: Lost,
     pub reopen: bool,
     /// No further entries will come.
@@ -95,7 +99,17 @@ pub(super) struct Work {
 struct Inbox {
     work: Work,
     kept: Load,
-    writer_sleeps: bool,
+    sleep: Sleep,
+}
+
+/// What the writer sleeps for.
+#[derive(Clone, Copy, Debug, Default)]
+enum Sleep {
+    #[default]
+    Awake,
+    UntilAnything,
+    /// It knows of kept records.
+    UntilUrgent,
 }
 
 /// Shut down: nothing is recorded any more.
@@ -128,6 +142,7 @@ impl Queue {
             return Err(Closed);
         }
         inbox.work.entries.push(Entry { line, role: Role::Awaited(ticket) });
+        inbox.work.awaited = true;
         self.wake(inbox);
         Ok(())
     }
@@ -175,15 +190,16 @@ impl Queue {
     /// Waits for work, at most `patience`, and takes all of it. `spare` lends its memory.
     pub(super) fn take(&self, spare: Vec<Entry>, patience: Duration) -> Work {
         let mut inbox = self.lock();
-        if !inbox.work.is_urgent() {
-            inbox.writer_sleeps = true;
-            inbox = self
-                .filled
-                .wait_timeout_while(inbox, patience, |inbox| !inbox.work.is_urgent())
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
-            inbox.writer_sleeps = false;
+        if inbox.work.is_empty() {
+            inbox.sleep = Sleep::UntilAnything;
+            inbox = self.wait_while(inbox, patience, Work::is_empty);
         }
+        // Nobody waits for kept records: they go with the next decision, if it comes soon.
+        if !inbox.work.is_urgent() && !inbox.work.is_empty() {
+            inbox.sleep = Sleep::UntilUrgent;
+            inbox = self.wait_while(inbox, KEPT_PATIENCE, |work| !work.is_urgent());
+        }
+        inbox.sleep = Sleep::Awake;
         inbox.kept = Load::default();
         let closed = inbox.work.closed;
         mem::replace(&mut inbox.work, Work { entries: spare, closed, ..Work::default() })
@@ -200,18 +216,40 @@ impl Queue {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes the writer unless it is awake: a system call saved under load.
+    fn wait_while<'a>(
+        &self,
+        inbox: MutexGuard<'a, Inbox>,
+        patience: Duration,
+        mut condition: impl FnMut(&Work) -> bool,
+    ) -> MutexGuard<'a, Inbox> {
+        let waited = self.filled.wait_timeout_while(inbox, patience, |inbox| condition(&inbox.work));
+        waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// Wakes the writer if this is what it sleeps for: a system call saved under load.
     fn wake(&self, mut inbox: MutexGuard<'_, Inbox>) {
-        let sleeps = mem::take(&mut inbox.writer_sleeps);
+        let due = match inbox.sleep {
+            Sleep::Awake => false,
+            Sleep::UntilAnything => true,
+            Sleep::UntilUrgent => inbox.work.is_urgent(),
+        };
+        if due {
+            inbox.sleep = Sleep::Awake;
+        }
         drop(inbox);
-        if sleeps {
+        if due {
             self.filled.notify_one();
         }
     }
 }
 
 impl Work {
+    fn is_empty(&self) -> bool {
+        self.entries.is_empty() && !self.reopen && !self.closed
+    }
+
+    /// Does somebody wait for it?
     fn is_urgent(&self) -> bool {
-        !self.entries.is_empty() || self.reopen || self.closed
+        self.awaited || self.reopen || self.closed
     }
 }

@@ -17,8 +17,9 @@ use super::sink::{Progress, Sink};
 use super::ticket::Settled;
 use super::{OnFailure, Timestamp};
 
-/// Records in one round from which on it pays to wait for more.
-const BUSY: usize = 3;
+/// Mean time between records under which it pays to wait for more. One client alone, whose next
+/// request waits for this one's record, never gets there.
+const BUSY_INTERVAL: Duration = Duration::from_micros(125);
 /// How long to wait for more. Adds to a decision's latency, and only under load.
 const GATHER: Duration = Duration::from_micros(200);
 
@@ -76,6 +77,7 @@ impl Writer {
     /// Works until the queue is closed; true if nothing that was queued is missing in the file.
     pub(super) fn run(mut self) -> bool {
         let mut spare = Vec::new();
+        let mut last = Instant::now();
         let mut busy = false;
         loop {
             if busy {
@@ -84,7 +86,9 @@ impl Writer {
             }
             let mut work = self.queue.take(mem::take(&mut spare), IDLE_CHECK);
             let closed = work.closed;
-            busy = work.entries.len() >= BUSY;
+            let records = u32::try_from(work.entries.len()).unwrap_or(u32::MAX);
+            busy = BUSY_INTERVAL.saturating_mul(records) > last.elapsed();
+            last = Instant::now();
             self.round(&mut work);
             if closed {
                 return self.backlog.is_empty() && self.lost.since.is_none();
