@@ -1,6 +1,8 @@
 //! The command line: one file a command.
 
+mod ask;
 mod check;
+mod domains;
 mod explain;
 mod ready;
 mod serve;
@@ -40,6 +42,8 @@ enum Command {
     Check(check::CheckArgs),
     /// Show what the policy decides for a destination, and why
     Explain(explain::ExplainArgs),
+    /// Show which destinations each sandbox touched
+    Domains(domains::DomainsArgs),
     /// Ask a running proxy whether it is ready
     Ready(ready::ReadyArgs),
 }
@@ -63,6 +67,7 @@ impl Cli {
             Command::Serve(args) => args.run(),
             Command::Check(args) => args.run(),
             Command::Explain(args) => args.run(),
+            Command::Domains(args) => args.run(),
             Command::Ready(args) => args.run(),
         };
         ExitCode::from(code)
