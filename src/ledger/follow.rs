@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Notes;
 use super::record::Record;
-use super::siblings::{HEAD, find, head_of, successor_of};
+use super::siblings::{HEAD, find, find_id, head_of, successor_of};
 
 /// Bytes of one read; a longer line is damage.
 const READ_BYTES: u64 = 1 << 20;
@@ -67,7 +67,8 @@ impl Reach {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Position {
     pub file: FileId,
-    /// The first bytes of the file: an inode alone may have been given to another one.
+    /// The first bytes of the file, by which it is known again: inodes are given out again, and
+    /// device numbers change when the machine starts.
     pub head: String,
     /// Time of the file's first record, by which the next file is found.
     pub began: String,
@@ -97,12 +98,16 @@ pub(super) struct Follower {
     position: Option<Position>,
     /// Damage in the present file was told.
     told: bool,
+    /// The file of the position is gone, and that was told.
+    gone: bool,
 }
 
 impl Follower {
     /// Goes on from a stored position, or begins with the file that the path names.
     pub(super) fn new(path: PathBuf, position: Option<Position>) -> Self {
-        Self { path, open: None, position, told: false }
+        // A file without a beginning can't be known again, and nothing of it was read.
+        let position = position.filter(|position| !position.head.is_empty());
+        Self { path, open: None, position, told: false, gone: false }
     }
 
     /// Up to where everything was read.
@@ -142,21 +147,21 @@ impl Follower {
 
     /// Opens the file that the position is in, or the one to go on with. False if there is none.
     fn locate(&mut self, reach: Reach, notes: &mut Notes) -> io::Result<bool> {
-        if let Some(position) = &self.position {
-            if let Some(file) = find(&self.path, position.file, &position.head) {
+        if let Some(position) = &mut self.position {
+            if let Some(file) = find(&self.path, &position.head) {
+                position.file = FileId::of(&file.metadata()?);
                 self.open = Some(file);
                 return Ok(true);
             }
-            notes.gaps += 1;
-            tracing::warn!(
-                file = %self.path.display(),
-                line = position.line,
-                "the audit file that the ledger was reading is gone; what followed this line there is not in the ledger"
-            );
+            if !std::mem::replace(&mut self.gone, true) {
+                notes.gaps += 1;
+                let (file, line) = (self.path.display(), position.line);
+                tracing::warn!(%file, line, "the audit file that the ledger was reading is gone; it has nothing after this line of it");
+            }
         }
         let next = match &self.position {
             Some(position) => successor_of(&self.path, &position.began, reach.confirmed),
-            None => reach.first.and_then(|first| find(&self.path, first, "")),
+            None => reach.first.and_then(|first| find_id(&self.path, first)),
         };
         match next {
             Some(next) => {
@@ -180,7 +185,7 @@ impl Follower {
         let id = FileId::of(&file.metadata()?);
         self.position = Some(Position { file: id, head, began, offset: 0, line: 0, seq });
         self.open = Some(file);
-        self.told = false;
+        (self.told, self.gone) = (false, false);
         Ok(())
     }
 

@@ -25,6 +25,8 @@ pub(super) struct Work {
     pub lines: Vec<u8>,
     /// Is there anything new at all?
     pub news: bool,
+    /// Nothing has happened for as long as it was waited.
+    pub idle: bool,
     /// Nothing will follow.
     pub closed: bool,
 }
@@ -70,9 +72,11 @@ impl Inbox {
             let wait = self.changed.wait_timeout_while(state, gather, |state| !state.is_urgent());
             state = wait.unwrap_or_else(PoisonError::into_inner).0;
         }
+        let idle = !state.work.news && !state.is_urgent();
         state.hurry = false;
         let Work { told, reach, closed, .. } = state.work;
-        mem::replace(&mut state.work, Work { told, reach, closed, ..Work::default() })
+        let work = mem::replace(&mut state.work, Work { told, reach, closed, ..Work::default() });
+        Work { idle, ..work }
     }
 
     /// Records told of since the start.

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{DirEntryExt, FileExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use super::follow::{Confirmed, FileId};
@@ -15,17 +15,16 @@ const FIRST_LINE: usize = 16 << 10;
 /// Files of the directory that are looked at.
 const ENTRIES: usize = 10_000;
 
-/// A file that begins with `head`, whatever its name is now.
-pub(super) fn find(path: &Path, id: FileId, head: &str) -> Option<File> {
-    let holds = |file: &File| {
-        let same = file.metadata().is_ok_and(|meta| FileId::of(&meta) == id);
-        same && head_of(file).is_ok_and(|(found, _)| found.starts_with(head))
-    };
-    let named = File::open(path).ok().filter(&holds);
-    named.or_else(|| {
-        let same_inode = |entry: &fs::DirEntry| entry.ino() == id.inode;
-        entries(path).filter(same_inode).filter_map(|entry| open_file(&entry.path())).find(holds)
-    })
+/// The file that begins with `head`, whatever its name is now.
+pub(super) fn find(path: &Path, head: &str) -> Option<File> {
+    let named = open_file(path).into_iter();
+    named.chain(siblings(path)).find(|file| head_of(file).is_ok_and(|(found, _)| found.starts_with(head)))
+}
+
+/// The file with this inode, whatever its name is now.
+pub(super) fn find_id(path: &Path, id: FileId) -> Option<File> {
+    let named = open_file(path).into_iter();
+    named.chain(siblings(path)).find(|file| file.metadata().is_ok_and(|meta| FileId::of(&meta) == id))
 }
 
 /// The file that was begun next after one that began at `began`; the one that the path names if
@@ -38,12 +37,7 @@ pub(super) fn successor_of(path: &Path, began: &str, confirmed: Option<Confirmed
     if began.is_empty() {
         return named;
     }
-    let stem = path.file_stem()?.as_encoded_bytes();
-    let rotated = entries(path)
-        .filter(|entry| {
-            entry.file_name().as_encoded_bytes().starts_with(stem) && entry.path() != named_entry(path)
-        })
-        .filter_map(|entry| open_file(&entry.path()))
+    let rotated = siblings(path)
         .filter_map(|file| Some((head_of(&file).ok()?.1, file)))
         .filter(|(later, _)| later.as_str() > began)
         .min_by(|(one, _), (other, _)| one.cmp(other));
@@ -76,8 +70,14 @@ fn named_entry(path: &Path) -> PathBuf {
     directory(path).join(path.file_name().unwrap_or_default())
 }
 
-fn entries(path: &Path) -> impl Iterator<Item = fs::DirEntry> {
-    fs::read_dir(directory(path)).into_iter().flatten().take(ENTRIES).flatten()
+/// The other files of the directory whose names begin as that of the audit file does.
+fn siblings(path: &Path) -> impl Iterator<Item = File> {
+    let stem = path.file_stem().unwrap_or_default().as_encoded_bytes();
+    let named = named_entry(path);
+    let entries = fs::read_dir(directory(path)).into_iter().flatten().take(ENTRIES).flatten();
+    let others = entries
+        .filter(move |entry| entry.file_name().as_encoded_bytes().starts_with(stem) && entry.path() != named);
+    others.filter_map(|entry| open_file(&entry.path()))
 }
 
 /// Opens a regular file; opening a pipe would wait for its other end.

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::{PoisonError, RwLock};
 
 use redb::{
     Database, DatabaseError, ReadOnlyTable, ReadableDatabase, ReadableTable, ReadableTableMetadata, Table,
@@ -34,7 +35,8 @@ type RowKey = (&'static str, &'static str, u16);
 /// The store. One process at a time has it.
 #[derive(Debug)]
 pub(super) struct Store {
-    database: Database,
+    /// Absent if it could not be opened again after an error.
+    database: RwLock<Option<Database>>,
     limits: Limits,
     file: PathBuf,
 }
@@ -43,13 +45,7 @@ impl Store {
     /// Opens the store in the state directory, or makes it.
     pub(super) fn open(state_dir: &Path, limits: Limits) -> Result<Self, LedgerError> {
         let file = state_dir.join(FILE);
-        let opened = Database::builder().set_cache_size(CACHE_BYTES).create(&file);
-        let database = match opened {
-            Ok(database) => database,
-            Err(DatabaseError::DatabaseAlreadyOpen) => return Err(LedgerError::InUse { file }),
-            Err(error) => return Err(LedgerError::Open { file, source: Box::new(error.into()) }),
-        };
-        let store = Self { database, limits, file };
+        let store = Self { database: RwLock::new(Some(open(&file)?)), limits, file };
         // Readers can then rely on the tables.
         store.write(|transaction| {
             transaction.open_table(ROWS)?;
@@ -59,6 +55,15 @@ impl Store {
             Ok(())
         })?;
         Ok(store)
+    }
+
+    /// Closes and opens the file: after an error of the disk redb serves nobody until then.
+    pub(super) fn reopen(&self) -> Result<(), LedgerError> {
+        let mut database = self.database.write().unwrap_or_else(PoisonError::into_inner);
+        // It can't be opened twice, so the old one goes first.
+        *database = None;
+        *database = Some(open(&self.file)?);
+        Ok(())
     }
 
     /// Folds records, in order, and notes that the file was read up to `position`.
@@ -154,25 +159,37 @@ impl Store {
         &self,
         change: impl FnOnce(&WriteTransaction) -> Result<(), redb::Error>,
     ) -> Result<(), LedgerError> {
-        let changed = || {
-            let transaction = self.database.begin_write()?;
+        self.with(|database| {
+            let transaction = database.begin_write()?;
             change(&transaction)?;
             transaction.commit()?;
             Ok(())
-        };
-        changed().map_err(|error: redb::Error| self.failed(error))
+        })
     }
 
     fn read<T>(
         &self,
         look: impl FnOnce(&redb::ReadTransaction) -> Result<T, redb::Error>,
     ) -> Result<T, LedgerError> {
-        let looked = || look(&self.database.begin_read()?);
-        looked().map_err(|error: redb::Error| self.failed(error))
+        self.with(|database| look(&database.begin_read()?))
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&Database) -> Result<T, redb::Error>) -> Result<T, LedgerError> {
+        let database = self.database.read().unwrap_or_else(PoisonError::into_inner);
+        let result = database.as_ref().map_or(Err(redb::Error::DatabaseClosed), work);
+        result.map_err(|error| self.failed(error))
     }
 
     fn failed(&self, source: redb::Error) -> LedgerError {
         LedgerError::Store { file: self.file.clone(), source: Box::new(source) }
+    }
+}
+
+fn open(file: &Path) -> Result<Database, LedgerError> {
+    match Database::builder().set_cache_size(CACHE_BYTES).create(file) {
+        Ok(database) => Ok(database),
+        Err(DatabaseError::DatabaseAlreadyOpen) => Err(LedgerError::InUse { file: file.to_owned() }),
+        Err(error) => Err(LedgerError::Open { file: file.to_owned(), source: Box::new(error.into()) }),
     }
 }
 

@@ -217,6 +217,20 @@ fn damage_is_skipped_and_counted() {
 }
 
 #[test]
+fn a_store_that_was_opened_again_has_everything() {
+    let mut place = Place::new();
+    place.decision("a", "box", "one.test");
+    let ledger = place.ledger();
+    ledger.catch_up().unwrap();
+    let before = Folded::of(&ledger);
+    ledger.shared.store.reopen().unwrap();
+    assert_eq!(Folded::of(&ledger), before);
+    place.close("a", 1, 2);
+    drop(ledger);
+    assert_eq!(place.fold().short(), [("box", "one.test", 1, 1, 2)]);
+}
+
+#[test]
 fn only_one_process_has_it() {
     let place = Place::new();
     let _first = place.ledger();

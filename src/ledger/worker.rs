@@ -25,9 +25,11 @@ pub(super) fn run(shared: &Shared) {
     let mut failing = false;
     loop {
         let work = shared.inbox.take(IDLE, shared.recent.has_listeners());
-        if !work.news {
+        if work.idle {
             shared.recent.keep_alive();
-        } else if let Err(error) = fold_news(shared, &mut source, &work) {
+        }
+        let folded = if work.news { fold_news(shared, &mut source, &work) } else { Ok(()) };
+        if let Err(error) = folded {
             if !std::mem::replace(&mut failing, true) {
                 tracing::error!(%error, "the ledger stands still; it is tried again every second");
             }
@@ -36,14 +38,23 @@ pub(super) fn run(shared: &Shared) {
             source = source.filter(|source| matches!(source, Source::Live { .. }));
             if !work.closed {
                 thread::sleep(RETRY);
+                reopen(shared, &error);
             }
-        } else if std::mem::take(&mut failing) {
+        } else if work.news && std::mem::take(&mut failing) {
             tracing::info!("the ledger goes on");
         }
         if work.closed {
             shared.recent.close();
             return;
         }
+    }
+}
+
+fn reopen(shared: &Shared, error: &LedgerError) {
+    if matches!(error, LedgerError::Store { .. })
+        && let Err(error) = shared.store.reopen()
+    {
+        tracing::debug!(%error, "the ledger's store stays closed");
     }
 }
 

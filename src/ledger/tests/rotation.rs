@@ -120,3 +120,47 @@ fn no_file_yet_is_nothing_to_fold() {
     place.decision("a", "box", "one.test");
     assert_eq!(place.fold().short(), [("box", "one.test", 1, 0, 0)]);
 }
+
+#[test]
+fn a_file_is_known_again_by_its_beginning() {
+    let mut place = Place::new();
+    place.decision("a", "box", "one.test");
+    place.fold();
+    // As when a volume is restored or mounted anew: the same bytes, another inode.
+    let copy = place.dir.path().join("copy");
+    fs::copy(place.file(), &copy).unwrap();
+    fs::rename(copy, place.file()).unwrap();
+    place.decision("b", "box", "one.test");
+    let folded = place.fold();
+    assert_eq!(folded.short(), [("box", "one.test", 2, 0, 0)]);
+    assert_eq!(folded.notes, Notes::default());
+}
+
+#[test]
+fn a_copy_from_before_a_cut_is_finished_first() {
+    let mut place = Place::new();
+    place.decision("a", "box", "one.test");
+    place.fold();
+    place.decision("b", "box", "two.test");
+    fs::copy(place.file(), place.dir.path().join("audit.ndjson.1")).unwrap();
+    OpenOptions::new().write(true).open(place.file()).unwrap().set_len(0).unwrap();
+    place.decision("c", "box", "one.test");
+    let folded = place.fold();
+    assert_eq!(folded.short(), [("box", "one.test", 2, 0, 0), ("box", "two.test", 1, 0, 0)]);
+    assert_eq!(folded.notes, Notes::default());
+}
+
+#[test]
+fn a_gap_is_counted_once_however_long_it_lasts() {
+    let mut place = Place::new();
+    place.decision("a", "box", "one.test");
+    place.fold();
+    fs::remove_file(place.file()).unwrap();
+    let stored = place.ledger().shared.store.position().unwrap();
+    let mut follower = follow::Follower::new(place.file(), stored);
+    let gaps = |follower: &mut follow::Follower| follower.read(Reach::now(&place.file())).unwrap().notes.gaps;
+    assert_eq!([gaps(&mut follower), gaps(&mut follower)], [1, 0]);
+    place.append(&line(2, 2, &decision("b", "box", "two.test", "allow", "allowed", "null")));
+    let read = follower.read(Reach::now(&place.file())).unwrap();
+    assert_eq!((read.records.len(), read.notes), (1, Notes::default()));
+}
