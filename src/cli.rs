@@ -1,8 +1,10 @@
 //! The command line: one file a command.
 
+mod ask;
 mod check;
 mod completions;
 mod decide;
+mod domains;
 mod expectation;
 mod explain;
 mod init;
@@ -51,6 +53,8 @@ enum Command {
     Test(test::TestArgs),
     /// Write a starter configuration
     Init(init::InitArgs),
+    /// Show which destinations each sandbox touched
+    Domains(domains::DomainsArgs),
     /// Ask a running proxy whether it is ready
     Ready(ready::ReadyArgs),
     /// Print a JSON Schema of the configuration or of rule sets, for editors
@@ -82,6 +86,7 @@ impl Cli {
             Command::Explain(args) => args.run(),
             Command::Test(args) => args.run(),
             Command::Init(args) => args.run(),
+            Command::Domains(args) => args.run(),
             Command::Ready(args) => args.run(),
             Command::Schema(args) => args.run(),
             Command::Completions(args) => args.run(),

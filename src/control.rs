@@ -1,6 +1,11 @@
-//! The control interface: health, readiness, metrics, reload. On a listener of its own.
+//! The control interface: health, readiness, metrics, reload, and what the ledger knows. On a
+//! listener of its own.
 //!
 //! Never dials and never reads what sandboxes send.
+
+mod events;
+mod ledger;
+mod problem;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +24,7 @@ use tokio::sync::Semaphore;
 
 use crate::audit::Audit;
 use crate::egress::{Egress, Signals};
+use crate::ledger::Ledger;
 use crate::reload::Reloader;
 
 /// Most connections at once.
@@ -38,6 +44,8 @@ pub struct Control {
     pub egress: Arc<Egress>,
     /// Its health.
     pub audit: Audit,
+    /// What each sandbox touched.
+    pub ledger: Ledger,
     /// Reloads on request.
     pub reloader: Arc<Reloader>,
     /// Is the process stopping?
@@ -63,6 +71,7 @@ impl Control {
             .route("/readyz", get(readyz))
             .route("/metrics", get(metrics))
             .route("/v1/reload", post(reload))
+            .merge(ledger::routes())
             .layer(middleware::from_fn_with_state(Arc::clone(&control), authorise));
         let app = Router::new().route("/healthz", get(healthz)).merge(guarded).with_state(control);
         let service = TowerToHyperService::new(app);
@@ -136,6 +145,8 @@ async fn readyz(State(control): State<Arc<Control>>) -> Response {
 }
 
 async fn metrics(State(control): State<Arc<Control>>) -> Response {
+    let numbers = control.ledger.numbers();
+    control.egress.metrics().ledger(numbers.rows, numbers.lag);
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     ([(header::CONTENT_TYPE, kind)], control.egress.metrics().render(&control.audit)).into_response()
 }

@@ -41,6 +41,8 @@ pub struct Metrics {
     audit_healthy: Gauge,
     audit_records: Gauge<u64, AtomicU64>,
     audit_dropped: Gauge<u64, AtomicU64>,
+    ledger_rows: Gauge<u64, AtomicU64>,
+    ledger_lag: Gauge<u64, AtomicU64>,
     /// Time that look-ups take.
     pub dns_seconds: Histogram,
 }
@@ -80,6 +82,11 @@ impl Default for Metrics {
         registry.register("audit_records", "Records written since the start", audit_records.clone());
         let audit_dropped = Gauge::default();
         registry.register("audit_dropped", "Records that had to be given up", audit_dropped.clone());
+        let ledger_rows = Gauge::default();
+        registry.register("ledger_rows", "Destinations in the ledger", ledger_rows.clone());
+        let ledger_lag = Gauge::default();
+        let help = "Audit records that the ledger has not folded yet";
+        registry.register("ledger_lag_records", help, ledger_lag.clone());
         let dns_seconds = Histogram::new([0.001, 0.005, 0.02, 0.1, 0.5, 1.0, 5.0]);
         registry.register_with_unit("dns", "Time that look-ups take", Unit::Seconds, dns_seconds.clone());
         Self {
@@ -94,6 +101,8 @@ impl Default for Metrics {
             audit_healthy,
             audit_records,
             audit_dropped,
+            ledger_rows,
+            ledger_lag,
             dns_seconds,
         }
     }
@@ -122,6 +131,12 @@ impl Metrics {
     /// The policy at the start.
     pub fn started(&self, generation: u64) {
         self.generation.set(generation);
+    }
+
+    /// The size of the ledger, and the records that it lags behind.
+    pub fn ledger(&self, rows: u64, lag: u64) {
+        self.ledger_rows.set(rows);
+        self.ledger_lag.set(lag);
     }
 
     /// A client connection was turned away at the ceiling.

@@ -25,7 +25,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     // The commands put everything together; that is their whole work.
     ("cli", &["*"]),
     ("config", &["resolve::DnsServers", "resolve::ResolverSettings", "resolve::ServerSpec"]),
-    ("control", &["audit", "egress", "reload"]),
+    ("control", &["audit", "egress", "ledger", "reload"]),
     ("diagnostics", &[]),
     ("dial", &[]),
     (
@@ -57,6 +57,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ),
     ("forward", &["http1"]),
     ("http1", &[]),
+    ("ledger", &["audit::Tap", "audit::Timestamp", "audit::Written"]),
     ("lib", &[]),
     ("limit", &["relay::Direction", "relay::Meter"]),
     ("main", &[]),

@@ -17,6 +17,7 @@ mod path;
 mod queue;
 mod record;
 mod sink;
+mod tap;
 mod text;
 mod ticket;
 mod time;
@@ -41,6 +42,7 @@ pub use record::{
     ADDRESS_LIMIT, Addresses, Closing, Endpoint, Event, IdentitySource, Limit, Outcome, Protocol, Redirect,
     Reload, Request, SCHEMA, Start, Verdict,
 };
+pub use tap::{FileEnd, Tap, Written};
 pub use text::{TEXT_LIMIT, Text};
 pub use time::Timestamp;
 
@@ -73,13 +75,16 @@ pub struct Settings {
     pub sync: bool,
     /// How long a decision may wait for its record.
     pub patience: Duration,
+    /// Who hears of what was written.
+    pub tap: Option<Arc<dyn Tap>>,
 }
 
 impl Settings {
     /// The defaults for a file.
     #[must_use]
     pub fn new(file: impl Into<PathBuf>) -> Self {
-        Self { file: file.into(), on_failure: OnFailure::Deny, sync: false, patience: Duration::from_secs(5) }
+        let (file, patience) = (file.into(), Duration::from_secs(5));
+        Self { file, on_failure: OnFailure::Deny, sync: false, patience, tap: None }
     }
 }
 
@@ -156,7 +161,7 @@ impl Audit {
     /// The file can't be opened. A pipe without a reader is no error: the audit is unhealthy
     /// until there is one.
     pub fn open(settings: Settings, start: Start) -> Result<Self, OpenError> {
-        let Settings { file, on_failure, sync, patience } = settings;
+        let Settings { file, on_failure, sync, patience, tap } = settings;
         let mut sink = Sink::new(&file, sync);
         let healthy = match sink.ensure() {
             Ok(()) => true,
@@ -169,7 +174,8 @@ impl Audit {
         let queue = Arc::new(Queue::new());
         queue.push_kept(first, None);
         let health = watch::Sender::new(healthy);
-        let writer = Writer::new(Arc::clone(&queue), sink, health.clone(), on_failure, patience, file);
+        let writer =
+            Writer::new(Arc::clone(&queue), sink, health.clone(), on_failure, patience, file).tapped(tap);
         let (ended, complete) = oneshot::channel();
         let handle = thread::Builder::new()
             .name("audit".to_owned())

@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
 
+use super::tap::FileEnd;
+
 /// How often a full pipe is tried again.
 const PIPE_RETRY: Duration = Duration::from_millis(5);
 
@@ -54,6 +56,8 @@ pub(super) struct Progress {
     pub lines: usize,
     /// Why not all are.
     pub error: Option<io::Error>,
+    /// Where the last of them ends, in a regular file.
+    pub end: Option<FileEnd>,
 }
 
 impl Sink {
@@ -82,13 +86,13 @@ impl Sink {
         let sync = self.sync;
         let open = match self.current() {
             Ok(open) => open,
-            Err(error) => return Progress { lines: 0, error: Some(error) },
+            Err(error) => return Progress { lines: 0, error: Some(error), end: None },
         };
         let deadline = Instant::now().checked_add(patience);
         if open.regular.as_ref().map_or(torn, |regular| regular.torn) {
             if let (_, Some(error)) = write_all(&open.file, b"\n", deadline) {
                 self.close();
-                return Progress { lines: 0, error: Some(error) };
+                return Progress { lines: 0, error: Some(error), end: None };
             }
             if let Some(regular) = &mut open.regular {
                 regular.length += 1;
@@ -105,6 +109,7 @@ impl Sink {
             }
         }
         let whole = lines.checked_sub(1).and_then(|last| ends.get(last)).copied().unwrap_or(0);
+        let end = open.regular.as_ref().map(|regular| regular.end(whole as u64));
         match &mut open.regular {
             Some(regular) if written > whole => regular.cut_back(&open.file, written as u64, whole as u64),
             Some(_) => {}
@@ -113,7 +118,7 @@ impl Sink {
         if error.is_some() {
             self.close();
         }
-        Progress { lines, error }
+        Progress { lines, error, end }
     }
 
     fn current(&mut self) -> io::Result<&mut Open> {
@@ -128,6 +133,12 @@ impl Sink {
 }
 
 impl Regular {
+    /// Where a batch ends of which so many bytes are whole lines.
+    const fn end(&self, whole: u64) -> FileEnd {
+        let (device, inode) = self.device_and_inode;
+        FileEnd { device, inode, offset: self.length + whole }
+    }
+
     /// Takes the part of an incomplete batch behind its last whole line out of the file.
     ///
     /// If somebody else appended meanwhile, or the file can't be cut, it stays as it is: opening

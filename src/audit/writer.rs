@@ -14,6 +14,7 @@ use super::line::Line;
 use super::queue::{Entry, Load, Lost, Queue, Role, Work};
 use super::record::{EventRecord, OwnEvent};
 use super::sink::{Progress, Sink};
+use super::tap::{Tap, Written};
 use super::ticket::Settled;
 use super::{OnFailure, Timestamp};
 
@@ -47,6 +48,7 @@ pub(super) struct Writer {
     complained: Option<Instant>,
     buffer: Vec<u8>,
     ends: Vec<usize>,
+    tap: Option<Arc<dyn Tap>>,
 }
 
 impl Writer {
@@ -71,7 +73,13 @@ impl Writer {
             complained: None,
             buffer: Vec::new(),
             ends: Vec::new(),
+            tap: None,
         }
+    }
+
+    /// Tells somebody of what is written.
+    pub(super) fn tapped(self, tap: Option<Arc<dyn Tap>>) -> Self {
+        Self { tap, ..self }
     }
 
     /// Works until the queue is closed; true if nothing that was queued is missing in the file.
@@ -129,6 +137,7 @@ impl Writer {
             self.compose(entries);
             let progress = self.sink.append(&self.buffer, &self.ends, patience);
             self.count(&progress);
+            self.tell(&progress);
             // Before anybody is woken: who is refused finds the audit unhealthy, and who is
             // permitted after a failure finds it healthy again.
             self.publish(progress.error.as_ref());
@@ -153,6 +162,13 @@ impl Writer {
         counters.records.add(progress.lines);
         let last = progress.lines.checked_sub(1).and_then(|last| self.ends.get(last));
         counters.bytes.add(last.copied().unwrap_or(0));
+    }
+
+    fn tell(&self, progress: &Progress) {
+        let last = progress.lines.checked_sub(1).and_then(|last| self.ends.get(last));
+        if let (Some(tap), Some(lines)) = (&self.tap, last.and_then(|&end| self.buffer.get(..end))) {
+            tap.written(&Written { lines, records: progress.lines, end: progress.end });
+        }
     }
 
     /// Fills the buffer with the first lines, numbered.

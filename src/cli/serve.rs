@@ -17,6 +17,7 @@ use crate::control::Control;
 use crate::dial::{DialSettings, Dialer};
 use crate::egress::{Egress, Parts, Signals};
 use crate::entry::Gate;
+use crate::ledger::{self, Ledger};
 use crate::metrics::Metrics;
 use crate::reload::Reloader;
 use crate::resolve::{Resolver, ResolverSettings};
@@ -100,7 +101,10 @@ async fn serve(loaded: Loaded, source: ConfigSource, files: Files, budget: Budge
     let mut stops = Stops::listen()?;
     let bound = bind(&settings)?;
     policy.listeners = bound.own.clone();
-    let audit = open_audit(&settings, policy.generation)?;
+    make_state_dir(&settings)?;
+    let ledger = open_ledger(&settings)?;
+    let audit = open_audit(&settings, policy.generation, &ledger)?;
+    ledger.start().map_err(|error| error.to_string())?;
     let signals = Signals::new(policy.generation);
     let metrics = Arc::new(Metrics::default());
     metrics.started(policy.generation);
@@ -133,6 +137,7 @@ async fn serve(loaded: Loaded, source: ConfigSource, files: Files, budget: Budge
     let control = Control {
         egress: Arc::clone(&egress),
         audit: audit.clone(),
+        ledger: ledger.clone(),
         reloader: Arc::clone(&reloader),
         signals: signals.clone(),
         token: settings.listen.control_token.clone(),
@@ -154,10 +159,25 @@ async fn serve(loaded: Loaded, source: ConfigSource, files: Files, budget: Budge
     tracing::info!(listen = %addresses.join(", "), connections, "egret is serving");
     stops.wait(&audit, &reload_on_hangup).await;
     drain(&server, &signals, settings.timeouts.drain, &mut stops).await;
-    audit.shutdown().await.map_err(|error| error.to_string())
+    let stopped = audit.shutdown().await.map_err(|error| error.to_string());
+    ledger.shutdown().await;
+    stopped
 }
 
-fn open_audit(settings: &Settings, generation: u64) -> Result<Audit, String> {
+fn make_state_dir(settings: &Settings) -> Result<(), String> {
+    std::fs::create_dir_all(&settings.state_dir).map_err(|error| {
+        let dir = settings.state_dir.display();
+        format!("the state directory {dir} can't be made: {error}; create it, or change state.dir")
+    })
+}
+
+fn open_ledger(settings: &Settings) -> Result<Ledger, String> {
+    let (state_dir, audit_file) = (settings.state_dir.clone(), settings.audit.file.clone());
+    let settings = ledger::Settings { state_dir, audit_file, limits: ledger::Limits::default() };
+    Ledger::open(settings).map_err(|error| error.to_string())
+}
+
+fn open_audit(settings: &Settings, generation: u64, ledger: &Ledger) -> Result<Audit, String> {
     let on_failure = match settings.audit.on_failure {
         OnAuditFailure::Deny => audit::OnFailure::Deny,
         OnAuditFailure::Allow => audit::OnFailure::Allow,
@@ -165,6 +185,7 @@ fn open_audit(settings: &Settings, generation: u64) -> Result<Audit, String> {
     let mut wanted = audit::Settings::new(&settings.audit.file);
     wanted.on_failure = on_failure;
     wanted.sync = settings.audit.sync;
+    wanted.tap = Some(ledger.tap());
     let start = Start { version: env!("CARGO_PKG_VERSION"), generation, policy_digest: None };
     Audit::open(wanted, start).map_err(|error| error.to_string())
 }
@@ -173,10 +194,6 @@ fn path_recorder(settings: &Settings) -> Result<PathRecorder, String> {
     if settings.audit.paths {
         return Ok(PathRecorder::Plain);
     }
-    std::fs::create_dir_all(&settings.state_dir).map_err(|error| {
-        let dir = settings.state_dir.display();
-        format!("the state directory {dir} can't be made: {error}; create it, or change state.dir")
-    })?;
     PathKey::load_or_create(&settings.state_dir).map(PathRecorder::Hashed).map_err(|error| error.to_string())
 }
 

@@ -78,7 +78,6 @@ impl Builder {
         let dir = TempDir::with_prefix("egret-test-").map_err(|error| error.to_string())?;
         let listen = self.listen.clone().unwrap_or_else(|| vec![free_address()]);
         let control = self.control.unwrap_or_else(free_address);
-        let log = File::create(dir.path().join("stderr.log")).map_err(|error| error.to_string())?;
         let mut egret = Egret {
             proxy: listen[0],
             control,
@@ -89,15 +88,7 @@ impl Builder {
             audit_read: Mutex::new(0),
         };
         egret.configure(&egret.builder.config.clone());
-        let mut command = egret.command();
-        let child = command
-            .current_dir(egret.dir.path())
-            .stdin(Stdio::null())
-            .stdout(log.try_clone().map_err(|error| error.to_string())?)
-            .stderr(log)
-            .spawn()
-            .map_err(|error| format!("{BINARY} does not start: {error}"))?;
-        egret.child = Some(child);
+        egret.spawn()?;
         egret.wait_until_serving()?;
         Ok(egret)
     }
@@ -163,6 +154,27 @@ impl Egret {
         let mut command = Command::new("sh");
         command.args(["-c", &format!("{shell}; exec \"$0\" \"$@\""), BINARY, "serve", "--config"]).arg(file);
         command
+    }
+
+    fn spawn(&mut self) -> Result<(), String> {
+        let log = File::options().create(true).append(true).open(self.dir().join("stderr.log"));
+        let log = log.map_err(|error| error.to_string())?;
+        let mut command = self.command();
+        let child = command
+            .current_dir(self.dir.path())
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().map_err(|error| error.to_string())?)
+            .stderr(log)
+            .spawn()
+            .map_err(|error| format!("{BINARY} does not start: {error}"))?;
+        self.child = Some(child);
+        Ok(())
+    }
+
+    /// Starts it again with the same folder and listeners, after it has ended.
+    pub fn restart(&mut self) {
+        let started = self.spawn().and_then(|()| self.wait_until_serving());
+        started.unwrap_or_else(|error| panic!("{error}"));
     }
 
     fn wait_until_serving(&mut self) -> Result<(), String> {
