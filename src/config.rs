@@ -12,6 +12,7 @@ use std::time::Duration;
 use egret_policy::reader::{Located, read_document};
 use egret_policy::{Listeners, Nat64Prefix, Policy, Problems, SourceFile, Surroundings};
 
+use crate::identity::{PublicKey, TokenKeys};
 use crate::resolve::{DnsServers, ResolverSettings};
 
 /// Where the configuration comes from.
@@ -139,6 +140,8 @@ pub struct Loaded {
     pub settings: Settings,
     /// The policy.
     pub policy: Policy,
+    /// What tokens are verified with; `None` where they are off.
+    pub token_keys: Option<TokenKeys>,
     /// Warnings.
     pub problems: Problems,
     /// Every file that was read, for watching.
@@ -193,23 +196,35 @@ pub fn load(
             listeners: listeners.cloned().unwrap_or(own),
             nat64: part.nat64,
             anonymous: part.anonymous,
+            // Keys that can't be read are a problem of their own.
+            tokens: !part.tokens.files.is_empty(),
         };
         let policy = Policy::read(&mut root, around, &mut fetch, problems);
         root.finish(problems);
-        (settings, policy)
+        (settings, policy, part.tokens)
     };
-    let (settings, policy) = read_document(&file, &mut problems, read);
+    let (settings, policy, tokens) = read_document(&file, &mut problems, read);
     problems.sort();
     if problems.any_error() {
         return Err(problems);
     }
-    Ok(Loaded { settings, policy, problems, files })
+    files.extend(tokens.files);
+    let token_keys = (!tokens.keys.is_empty()).then(|| TokenKeys::new(tokens.keys, &tokens.audience));
+    Ok(Loaded { settings, policy, token_keys, problems, files })
 }
 
 /// The parts of `[dns]` and `[identity]` that the policy needs.
 struct PolicyPart {
     nat64: Vec<Nat64Prefix>,
     anonymous: Option<Located<String>>,
+    tokens: Tokens,
+}
+
+/// The part of `[identity]` that tokens need.
+struct Tokens {
+    files: Vec<PathBuf>,
+    keys: Vec<PublicKey>,
+    audience: String,
 }
 
 /// The configuration that holds without a file.

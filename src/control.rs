@@ -1,6 +1,8 @@
-//! The control interface: health, readiness, metrics, reload. On a listener of its own.
+//! The control interface: health, readiness, metrics, reload, revocations. On a listener of its own.
 //!
 //! Never dials and never reads what sandboxes send.
+
+mod tokens;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,6 +61,7 @@ impl Control {
             .route("/readyz", get(readyz))
             .route("/metrics", get(metrics))
             .route("/v1/reload", post(reload))
+            .route("/v1/tokens/revoke", post(tokens::revoke))
             .layer(middleware::from_fn_with_state(Arc::clone(&control), authorise));
         let app = Router::new().route("/healthz", get(healthz)).merge(guarded).with_state(control);
         axum::serve(listener, app).with_graceful_shutdown(stopping).await

@@ -3,11 +3,12 @@
 //! Entries put an [`Intent`] in and get an opened way out or a refusal that is already recorded.
 //! They can't name the steps in between, so they can't skip one.
 
+mod identify;
 mod live;
 mod opened;
 mod redirects;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,7 +19,8 @@ use crate::audit::{self, Attempt, Audit, AuditUnavailable, PathRecorder, Text};
 use crate::config::Timeouts;
 use crate::dial::{Connected, DialCause, DialError, Dialer};
 use crate::forward::{Pool, Upstream};
-use crate::limit::{Exceeded, Limiter, Permit};
+use crate::identity::{Identities, TokenKeys};
+use crate::limit::{Account, Exceeded, Limiter, Permit};
 use crate::metrics::Metrics;
 use crate::resolve::{ResolveError, Resolver};
 
@@ -31,6 +33,7 @@ pub use redirects::RedirectDenied;
 /// What every attempt needs.
 pub struct Egress {
     policy: ArcSwap<Policy>,
+    identities: Identities,
     resolver: Resolver,
     dialer: Dialer,
     audit: Audit,
@@ -49,6 +52,8 @@ pub struct Egress {
 pub struct Parts {
     /// The first policy.
     pub policy: Arc<Policy>,
+    /// Who clients are.
+    pub identities: Identities,
     /// Looks names up.
     pub resolver: Resolver,
     /// Opens connections.
@@ -101,11 +106,12 @@ impl Egress {
     /// Puts the parts together.
     #[must_use]
     pub fn new(parts: Parts) -> Self {
-        let Parts { policy, resolver, dialer, audit, paths, signals, metrics, timeouts } = parts;
+        let Parts { policy, identities, resolver, dialer, audit, paths, signals, metrics, timeouts } = parts;
         let policy = ArcSwap::new(policy);
         let (pool, limiter, dns_seen) = (Pool::default(), Limiter::default(), tokio::sync::Mutex::default());
         Self {
             policy,
+            identities,
             resolver,
             dialer,
             audit,
@@ -126,20 +132,14 @@ impl Egress {
         self.policy.load_full()
     }
 
-    /// Puts another policy in force: new attempts see it at once, open ones are decided again.
-    pub fn replace_policy(&self, policy: Policy) {
+    /// Puts another policy and other keys in force: new attempts see them at once, open ones are
+    /// decided again.
+    pub fn replace_policy(&self, policy: Policy, keys: Option<TokenKeys>) {
         let policy = Arc::new(policy);
+        self.identities.replace_keys(keys);
         self.policy.store(Arc::clone(&policy));
         self.signals.policy_changed(policy.generation);
         self.pool.retain(|intent, address| live::still_allowed(&policy, intent, address, None));
-    }
-
-    /// Who the client at this address is, by the policy in force.
-    ///
-    /// # Errors
-    /// `identity_required`.
-    pub fn identify(&self, source: IpAddr) -> Result<Client, Refusal> {
-        self.policy.load().sandboxes.identify(source)
     }
 
     /// Lets go of idle connections to origins and of the counts of idle sandboxes.
@@ -192,7 +192,7 @@ impl Egress {
         let mut request = audit::Request {
             client: Some(peer),
             method: what.method.map(Text::from),
-            host: what.target.map(Text::new),
+            host: what.target.map(|target| Text::new(without_secrets(target))),
             ..audit::Request::default()
         };
         if let Some(client) = what.client {
@@ -336,8 +336,11 @@ impl Egress {
     }
 
     fn take_in(&self, policy: &Policy, intent: &Intent) -> Result<Permit, Exceeded> {
-        let limits = policy.effective(&intent.client).map(|effective| Arc::clone(&effective.limits));
-        self.limiter.admit(&intent.client.sandbox, &limits.unwrap_or_default())
+        let client = &intent.client;
+        let limits = policy.effective(client).map(|effective| Arc::clone(&effective.limits));
+        let mut accounts = vec![(Account::of_sandbox(client), limits.unwrap_or_default())];
+        accounts.extend(Account::of_token(client));
+        self.limiter.admit(accounts)
     }
 
     async fn refuse_limit(&self, attempt: Attempt, exceeded: &Exceeded) -> Refused {
@@ -352,7 +355,7 @@ impl Egress {
     }
 
     async fn refuse_for(&self, attempt: Attempt, refusal: Refusal) -> Refused {
-        let status = refusal.reason.status().unwrap_or(502);
+        let status = self.status(refusal.reason);
         self.refuse_attempt(attempt, refusal, status).await
     }
 
@@ -408,9 +411,25 @@ fn host_text(host: &Host) -> String {
     }
 }
 
+/// A target that nobody could read, or that nobody may ask for yet: without what stands where a
+/// query and a password do.
+fn without_secrets(target: &[u8]) -> Vec<u8> {
+    let place = target.split(|b| matches!(b, b'?' | b'#')).next().unwrap_or_default();
+    let Some(at) = place.iter().rposition(|&b| b == b'@') else {
+        return place.to_vec();
+    };
+    let (before, after) = place.split_at_checked(at).unwrap_or((place, b""));
+    let scheme = before.windows(3).position(|three| three == b"://").and_then(|end| before.get(..end + 3));
+    [scheme.unwrap_or_default(), b"...", after].concat()
+}
+
 fn identify_record(request: &mut audit::Request, client: &Client) {
     request.sandbox = Some(Text::from(&*client.sandbox));
-    request.identity = Some(client.identity.into());
+    request.identity = Some((&client.identity).into());
+    if let Some(token) = client.token() {
+        request.workspace = token.workspace.as_deref().map(Text::from);
+        request.tool = token.tool.as_deref().map(Text::from);
+    }
 }
 
 fn note_dialed(attempt: &mut Attempt, connected: &Connected) {
@@ -441,4 +460,24 @@ const fn dial_reason(cause: DialCause) -> Reason {
 
 fn audit_detail(error: &AuditUnavailable) -> String {
     error.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_of_unread_targets_hold_no_secrets() {
+        for (target, shown) in [
+            ("http://a.example/path?key=secret", "http://a.example/path"),
+            ("http://a.example/#secret", "http://a.example/"),
+            ("http://user:secret@a.example/", "http://...@a.example/"),
+            ("http://user:sec/ret@a.example/", "http://...@a.example/"),
+            ("box:secret@a.example:443", "...@a.example:443"),
+            ("a.example:443", "a.example:443"),
+            ("", ""),
+        ] {
+            assert_eq!(String::from_utf8_lossy(&without_secrets(target.as_bytes())), shown);
+        }
+    }
 }

@@ -18,7 +18,7 @@ fuzz_target!(|text: &str| {
     let file = SourceFile::new("egret.toml", text.to_owned());
     let mut problems = Problems::default();
     let around =
-        Surroundings { generation: 1, listeners: Listeners::default(), nat64: Vec::new(), anonymous: None };
+        Surroundings { generation: 1, listeners: Listeners::default(), nat64: Vec::new(), anonymous: None, tokens: true };
     let mut fetch = |name: &str| Ok(SourceFile::new(name, text.to_owned()));
     let policy = read_document(&file, &mut problems, |mut root, problems| {
         let policy = Policy::read(&mut root, around, &mut fetch, problems);

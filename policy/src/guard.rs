@@ -64,7 +64,7 @@ pub struct Route {
     pub rule: Option<Arc<str>>,
     /// What a tunnel must carry.
     pub tls: TlsRule,
-    /// The limits of the policy.
+    /// The limits of the policy, with the times of a token that shortens them.
     pub limits: Arc<Limits>,
     /// The refusal that the mode `observe` holds back.
     pub would_deny: Option<Refusal>,
@@ -136,11 +136,19 @@ impl Grant {
                 addresses: addresses.collect(),
                 rule: rule.map(|rule| Arc::clone(&rule.cite)),
                 tls: self.tls(rule, port),
-                limits: Arc::clone(&self.effective.limits),
+                limits: self.limits_of_route(),
                 would_deny: held_back,
             });
         }
         Err(refuse(&classes, most))
+    }
+
+    fn limits_of_route(&self) -> Arc<Limits> {
+        let own = &self.effective.limits;
+        match self.intent.client.token().and_then(|token| token.limits.as_ref()) {
+            Some(token) => Arc::new(own.with_shorter_tunnels(token)),
+            None => Arc::clone(own),
+        }
     }
 
     fn class(&self, address: IpAddr, port: u16, is_local: impl Fn(IpAddr) -> bool) -> Standing {

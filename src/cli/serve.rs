@@ -17,6 +17,7 @@ use crate::control::Control;
 use crate::dial::{DialSettings, Dialer};
 use crate::egress::{Egress, Parts, Signals};
 use crate::entry::Gate;
+use crate::identity::{self, Identities, Revocations};
 use crate::metrics::Metrics;
 use crate::reload::Reloader;
 use crate::resolve::Resolver;
@@ -94,15 +95,18 @@ fn bind(settings: &Settings) -> Result<Bound, String> {
 }
 
 async fn serve(loaded: Loaded, source: ConfigSource, ceiling: usize) -> Result<(), String> {
-    let Loaded { settings, mut policy, files, .. } = loaded;
+    let Loaded { settings, mut policy, token_keys, files, .. } = loaded;
     let bound = bind(&settings)?;
     policy.listeners = bound.own.clone();
     let audit = open_audit(&settings, policy.generation)?;
+    let revocations = Revocations::open(&settings.state_dir, identity::now());
+    let revocations = revocations.map_err(|error| error.to_string())?;
     let signals = Signals::new(policy.generation);
     let metrics = Arc::new(Metrics::default());
     metrics.started(policy.generation);
     let egress = Arc::new(Egress::new(Parts {
         policy: Arc::new(policy),
+        identities: Identities::new(token_keys, revocations),
         resolver: Resolver::new(settings.dns.resolver()).map_err(|error| error.to_string())?,
         dialer: Dialer::new(DialSettings {
             connect_timeout: settings.timeouts.connect,

@@ -291,7 +291,7 @@ impl Exchange {
     #[must_use]
     pub fn fail(mut self, reason: Reason, error: Option<String>) -> Refused {
         let id = self.id();
-        let status = reason.status().unwrap_or(502);
+        let status = self.watch.egress.status(reason);
         self.watch.record(reason, error, Some(status));
         Refused { refusal: egret_policy::Refusal::new(reason), status, id, retry_after: None }
     }

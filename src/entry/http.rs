@@ -87,7 +87,7 @@ async fn read_head(gate: &Gate, wire: &mut Wire, reader: &mut HeadReader) -> Res
 }
 
 async fn refuse_unread(gate: &Gate, wire: Wire, peer: SocketAddr, status: u16, fault: String) {
-    let client = gate.egress.identify(peer.ip()).ok();
+    let client = gate.egress.identify_source(peer.ip()).ok();
     let what = Malformed { client: client.as_ref(), ..Malformed::default() };
     let refusal = Refusal::new(Reason::BadRequest).with_detail(fault.as_str());
     let refused = gate.egress.refuse(what, peer, refusal, status).await;
@@ -100,12 +100,12 @@ async fn refuse_unread(gate: &Gate, wire: Wire, peer: SocketAddr, status: u16, f
 }
 
 async fn serve_request(gate: &Gate, wire: Wire, peer: SocketAddr, head: RequestHead) -> Next {
-    let client = match identify(gate, peer, &head) {
+    // Anew for every request: who sent the last one over this connection says nothing.
+    let client = match gate.egress.identify(peer.ip(), head.values("Proxy-Authorization")) {
         Ok(client) => client,
-        Err(refusal) => {
-            let status = refusal.reason.status().unwrap_or(403);
+        Err(unidentified) => {
             let what = Malformed { client: None, method: Some(head.method()), target: Some(head.target()) };
-            let refused = gate.egress.refuse(what, peer, refusal, status).await;
+            let refused = gate.egress.refuse_unidentified(what, peer, unidentified).await;
             return tell(gate, wire, &head, None, &refused, None).await;
         }
     };
@@ -136,14 +136,6 @@ async fn serve_request(gate: &Gate, wire: Wire, peer: SocketAddr, head: RequestH
         }
         Asked::Forward(forward) => exchange::serve(gate, wire, peer, client, &head, forward).await,
     }
-}
-
-/// Who sends the request. Credentials can't be checked here, and are never ignored.
-fn identify(gate: &Gate, peer: SocketAddr, head: &RequestHead) -> Result<Client, Refusal> {
-    if head.has("Proxy-Authorization") {
-        return Err(Refusal::new(Reason::IdentityRejected).with_detail("credentials are not accepted here"));
-    }
-    gate.egress.identify(peer.ip())
 }
 
 async fn refuse_fault(
