@@ -3,7 +3,9 @@
 mod check;
 mod explain;
 mod ready;
+mod remote;
 mod serve;
+mod token;
 
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
@@ -42,6 +44,8 @@ enum Command {
     Explain(explain::ExplainArgs),
     /// Ask a running proxy whether it is ready
     Ready(ready::ReadyArgs),
+    /// Make, inspect and revoke short-lived tokens of sandboxes
+    Token(token::TokenArgs),
 }
 
 /// Which configuration to use.
@@ -64,6 +68,7 @@ impl Cli {
             Command::Check(args) => args.run(),
             Command::Explain(args) => args.run(),
             Command::Ready(args) => args.run(),
+            Command::Token(args) => args.run(),
         };
         ExitCode::from(code)
     }
