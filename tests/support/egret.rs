@@ -30,6 +30,7 @@ pub struct Builder {
     control: Option<SocketAddr>,
     audit: String,
     shell: Option<String>,
+    files: Vec<(String, String)>,
 }
 
 impl Builder {
@@ -52,6 +53,13 @@ impl Builder {
     #[must_use]
     pub fn shell(mut self, commands: &str) -> Self {
         self.shell = Some(commands.to_owned());
+        self
+    }
+
+    /// Puts a file into the folder of this run, from which relative paths are taken.
+    #[must_use]
+    pub fn file(mut self, name: &str, text: &str) -> Self {
+        self.files.push((name.to_owned(), text.to_owned()));
         self
     }
 
@@ -78,7 +86,6 @@ impl Builder {
         let dir = TempDir::with_prefix("egret-test-").map_err(|error| error.to_string())?;
         let listen = self.listen.clone().unwrap_or_else(|| vec![free_address()]);
         let control = self.control.unwrap_or_else(free_address);
-        let log = File::create(dir.path().join("stderr.log")).map_err(|error| error.to_string())?;
         let mut egret = Egret {
             proxy: listen[0],
             control,
@@ -89,16 +96,10 @@ impl Builder {
             audit_read: Mutex::new(0),
         };
         egret.configure(&egret.builder.config.clone());
-        let mut command = egret.command();
-        let child = command
-            .current_dir(egret.dir.path())
-            .stdin(Stdio::null())
-            .stdout(log.try_clone().map_err(|error| error.to_string())?)
-            .stderr(log)
-            .spawn()
-            .map_err(|error| format!("{BINARY} does not start: {error}"))?;
-        egret.child = Some(child);
-        egret.wait_until_serving()?;
+        for (name, text) in &egret.builder.files {
+            fs::write(egret.dir().join(name), text).map_err(|error| error.to_string())?;
+        }
+        egret.spawn()?;
         Ok(egret)
     }
 }
@@ -126,6 +127,7 @@ impl Egret {
             control: None,
             audit: "file = \"{dir}/audit.ndjson\"\n".to_owned(),
             shell: None,
+            files: Vec::new(),
         }
     }
 
@@ -151,6 +153,27 @@ impl Egret {
         let draft = self.dir().join("egret.toml.new");
         fs::write(&draft, text).unwrap();
         fs::rename(draft, self.config_file()).unwrap();
+    }
+
+    /// Stops it and starts it again, with the configuration, the state and the records of before.
+    pub fn restart(&mut self) {
+        self.stop();
+        self.spawn().unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    fn spawn(&mut self) -> Result<(), String> {
+        let log = File::options().create(true).append(true).open(self.dir().join("stderr.log"));
+        let log = log.map_err(|error| error.to_string())?;
+        let child = self
+            .command()
+            .current_dir(self.dir())
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().map_err(|error| error.to_string())?)
+            .stderr(log)
+            .spawn()
+            .map_err(|error| format!("{BINARY} does not start: {error}"))?;
+        self.child = Some(child);
+        self.wait_until_serving()
     }
 
     fn command(&self) -> Command {
