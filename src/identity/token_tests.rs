@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use aws_lc_rs::hmac;
+use base64::engine::general_purpose::STANDARD;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -71,6 +72,20 @@ fn a_good_token_names_its_client() {
     assert!(issuer.keys.trust(token));
     assert!(!TokenKeys::new(vec![issuer.key.public().unwrap()], "other").trust(token));
     assert!(!Issuer::new().keys.trust(token));
+}
+
+/// RFC 8037 appendix A.4. Its payload is a sentence, so the claims are what fails.
+#[test]
+fn a_signature_of_the_standard_holds() {
+    const KEY: &str = "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo";
+    const TOKEN: &str = "eyJhbGciOiJFZERTQSJ9.RXhhbXBsZSBvZiBFZDI1NTE5IHNpZ25pbmc.\
+        hgyY0il_MGCjP0JzlnLWG1PPOt7-09PGcvMg3AIbQR6dWbhijcNR4ki4iylGjg5BhVsPt9g7sVvpAr_MuM0KAg";
+    // What stands before the key in SubjectPublicKeyInfo is whole in base64.
+    let der = [STANDARD.decode("MCowBQYDK2VwAyEA").unwrap(), URL_SAFE_NO_PAD.decode(KEY).unwrap()].concat();
+    let pem = format!("-----BEGIN PUBLIC KEY-----\n{}\n-----END PUBLIC KEY-----", STANDARD.encode(der));
+    let keys = TokenKeys::new(vec![PublicKey::from_pem(&pem).unwrap()], "egret");
+    assert_eq!(keys.open(TOKEN).map(|_| ()), Err(TokenError::Claims));
+    assert_eq!(keys.open(&TOKEN.replace("RXhh", "RXhi")).map(|_| ()), Err(TokenError::Signature));
 }
 
 #[test]
