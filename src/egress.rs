@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use egret_policy::{Action, Client, Host, Intent, Policy, Reason, Refusal, Route, Verdict};
+use egret_policy::{Action, Client, Destination, Host, Intent, Policy, Reason, Refusal, Route, Verdict};
 
 use crate::audit::{self, Attempt, Audit, AuditUnavailable, PathRecorder, Text};
 use crate::config::Timeouts;
@@ -192,11 +192,13 @@ impl Egress {
         let mut request = audit::Request {
             client: Some(peer),
             method: what.method.map(Text::from),
-            host: what.target.map(|target| Text::new(without_secrets(target))),
             ..audit::Request::default()
         };
         if let Some(client) = what.client {
             identify_record(&mut request, client);
+        }
+        if let Some(target) = what.target {
+            self.describe(&mut request, what.method, target);
         }
         let attempt = self.audit.begin(request);
         self.refuse_attempt(attempt, refusal, status).await
@@ -377,6 +379,22 @@ impl Egress {
         Refused { refusal, status, id, retry_after: None }
     }
 
+    /// Records a target like that of any other request, as far as it can be read.
+    fn describe(&self, request: &mut audit::Request, method: Option<&str>, target: &[u8]) {
+        let read = match method {
+            Some("CONNECT") => Destination::parse_authority(target).map(|to| (to, None)),
+            _ => Destination::parse_absolute(target).map(|form| (form.destination, Some(form.path))),
+        };
+        let Ok((destination, path)) = read else {
+            request.host = Some(Text::new(without_secrets(target)));
+            return;
+        };
+        request.scheme = Some(destination.scheme().as_str());
+        request.host = Some(Text::from(host_text(destination.host())));
+        request.port = Some(destination.port());
+        request.path = path.map(|path| self.paths.record(if path.is_empty() { b"/" } else { path }));
+    }
+
     fn request_record(&self, intent: &Intent, peer: SocketAddr) -> audit::Request {
         let mut request = audit::Request {
             client: Some(peer),
@@ -411,8 +429,7 @@ fn host_text(host: &Host) -> String {
     }
 }
 
-/// A target that nobody could read, or that nobody may ask for yet: without what stands where a
-/// query and a password do.
+/// A target that can't be read, without what stands where a query and a password do.
 fn without_secrets(target: &[u8]) -> Vec<u8> {
     let place = target.split(|b| matches!(b, b'?' | b'#')).next().unwrap_or_default();
     let Some(at) = place.iter().rposition(|&b| b == b'@') else {

@@ -138,13 +138,16 @@ fn a_password_in_a_target_is_not_recorded() {
     for request in [
         "CONNECT box:hunter2@origin.test:443 HTTP/1.1\r\nHost: x\r\n\r\n",
         "GET http://box:hunter2@origin.test/?q=hunter2 HTTP/1.1\r\nHost: x\r\n\r\n",
-        "GET http://origin.test/?q=hunter2 HTTP/1.1\r\nHost: x\r\nProxy-Authorization: Basic !\r\n\r\n",
+        "GET http://origin.test/path-1?q=hunter2 HTTP/1.1\r\nHost: x\r\nProxy-Authorization: Basic !\r\n\r\n",
     ] {
         assert!(ask(&egret, "127.0.0.1", request).status >= 400);
     }
     wait_for("the records", Duration::from_secs(10), || egret.events("decision").len() == 3);
     let audit = std::fs::read_to_string(egret.audit_file()).unwrap();
-    assert!(!audit.contains("hunter2"), "{audit}");
+    assert!(!audit.contains("hunter2") && !audit.contains("path-1"), "{audit}");
+    let last = egret.events("decision").pop().unwrap();
+    assert_eq!((last["host"].as_str(), last["port"].as_u64()), (Some("origin.test"), Some(80)));
+    assert!(last["path_hash"].is_string(), "{last}");
 }
 
 #[test]
