@@ -13,6 +13,7 @@ mod ready;
 mod schema;
 mod serve;
 mod test;
+mod token;
 
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
@@ -57,6 +58,8 @@ enum Command {
     Domains(domains::DomainsArgs),
     /// Ask a running proxy whether it is ready
     Ready(ready::ReadyArgs),
+    /// Make, inspect and revoke short-lived tokens of sandboxes
+    Token(token::TokenArgs),
     /// Print a JSON Schema of the configuration or of rule sets, for editors
     Schema(schema::SchemaArgs),
     /// Print completions of the command line for a shell
@@ -88,6 +91,7 @@ impl Cli {
             Command::Init(args) => args.run(),
             Command::Domains(args) => args.run(),
             Command::Ready(args) => args.run(),
+            Command::Token(args) => args.run(),
             Command::Schema(args) => args.run(),
             Command::Completions(args) => args.run(),
             Command::Man(args) => args.run(),

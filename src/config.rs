@@ -15,6 +15,7 @@ use std::time::Duration;
 use egret_policy::reader::{Located, read_document};
 use egret_policy::{Listeners, Nat64Prefix, Policy, Problems, SourceFile, Surroundings};
 
+use crate::identity::{PublicKey, TokenKeys};
 use crate::resolve::{DnsServers, ResolverSettings};
 
 /// Where the configuration comes from.
@@ -143,6 +144,8 @@ pub struct Loaded {
     pub settings: Settings,
     /// The policy.
     pub policy: Policy,
+    /// What tokens are verified with; `None` where they are off.
+    pub token_keys: Option<TokenKeys>,
     /// Warnings.
     pub problems: Problems,
 }
@@ -190,13 +193,8 @@ pub fn load_noting(
             (SourceFile::new(&path.display().to_string(), text), rules_dir)
         }
     };
-    let mut fetch = |name: &str| {
-        let path = rules_dir.join(format!("{name}.toml"));
-        let text = files.read(&path).map_err(|cause| format!("{}: {cause}", path.display()))?;
-        Ok(SourceFile::new(&path.display().to_string(), text))
-    };
     let read = |mut root: egret_policy::reader::Table<'_, '_>, problems: &mut Problems| {
-        let (settings, part) = read::settings(&mut root, problems);
+        let (settings, part) = read::settings(&mut root, files, problems);
         let own = Listeners {
             bound: settings.listen.proxy.iter().copied().chain([settings.listen.control]).collect(),
         };
@@ -205,23 +203,40 @@ pub fn load_noting(
             listeners: listeners.cloned().unwrap_or(own),
             nat64: part.nat64,
             anonymous: part.anonymous,
+            // Keys that can't be read are a problem of their own.
+            tokens: part.tokens.named,
+        };
+        let mut fetch = |name: &str| {
+            let path = rules_dir.join(format!("{name}.toml"));
+            let text = files.read(&path).map_err(|cause| format!("{}: {cause}", path.display()))?;
+            Ok(SourceFile::new(&path.display().to_string(), text))
         };
         let policy = Policy::read(&mut root, around, &mut fetch, problems);
         root.finish(problems);
-        (settings, policy)
+        (settings, policy, part.tokens)
     };
-    let (settings, policy) = read_document(&file, &mut problems, read);
+    let (settings, policy, tokens) = read_document(&file, &mut problems, read);
     problems.sort();
     if problems.any_error() {
         return Err(problems);
     }
-    Ok(Loaded { settings, policy, problems })
+    let token_keys = (!tokens.keys.is_empty()).then(|| TokenKeys::new(tokens.keys, &tokens.audience));
+    Ok(Loaded { settings, policy, token_keys, problems })
 }
 
 /// The parts of `[dns]` and `[identity]` that the policy needs.
 struct PolicyPart {
     nat64: Vec<Nat64Prefix>,
     anonymous: Option<Located<String>>,
+    tokens: Tokens,
+}
+
+/// The part of `[identity]` that tokens need.
+struct Tokens {
+    /// Is any key named, whether it can be read or not?
+    named: bool,
+    keys: Vec<PublicKey>,
+    audience: String,
 }
 
 /// The configuration that holds without a file.

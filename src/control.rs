@@ -1,11 +1,12 @@
-//! The control interface: health, readiness, metrics, reload, and what the ledger knows. On a
-//! listener of its own.
+//! The control interface: health, readiness, metrics, reload, revocations, and what the ledger knows.
+//! On a listener of its own.
 //!
 //! Never dials and never reads what sandboxes send.
 
 mod events;
 mod ledger;
 mod problem;
+mod tokens;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -71,6 +72,7 @@ impl Control {
             .route("/readyz", get(readyz))
             .route("/metrics", get(metrics))
             .route("/v1/reload", post(reload))
+            .route("/v1/tokens/revoke", post(tokens::revoke))
             .merge(ledger::routes())
             .layer(middleware::from_fn_with_state(Arc::clone(&control), authorise));
         let app = Router::new().route("/healthz", get(healthz)).merge(guarded).with_state(control);

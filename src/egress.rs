@@ -5,12 +5,13 @@
 
 mod exchange;
 mod flow;
+mod identify;
 mod live;
 mod redirects;
 mod tunnel;
 mod turns;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -24,7 +25,8 @@ use crate::audit::{self, Attempt, Audit, AuditUnavailable, PathRecorder, Text};
 use crate::config::Timeouts;
 use crate::dial::{Connected, DialCause, DialError, Dialer};
 use crate::forward::{Pool, Upstream};
-use crate::limit::{Exceeded, Limiter, Permit};
+use crate::identity::{Identities, TokenKeys};
+use crate::limit::{Account, Exceeded, Limiter, Permit};
 use crate::metrics::Metrics;
 use crate::resolve::{ResolveError, Resolver};
 
@@ -39,6 +41,7 @@ pub use tunnel::Tunnel;
 /// What every attempt needs.
 pub struct Egress {
     policy: ArcSwap<Policy>,
+    identities: Identities,
     resolver: Resolver,
     dialer: Dialer,
     audit: Audit,
@@ -58,6 +61,8 @@ pub struct Egress {
 pub struct Parts {
     /// The first policy.
     pub policy: Arc<Policy>,
+    /// Who clients are.
+    pub identities: Identities,
     /// Looks names up.
     pub resolver: Resolver,
     /// Opens connections.
@@ -100,7 +105,9 @@ pub struct Malformed<'a> {
     pub method: Option<&'a str>,
     /// Where it wanted to go, if that can be read.
     pub destination: Option<&'a Destination>,
-    /// Else what stands where the authority belongs.
+    /// The path at that place, without the query.
+    pub path: Option<&'a [u8]>,
+    /// Without a destination: what stands where the authority belongs.
     pub target: Option<&'a [u8]>,
 }
 
@@ -118,6 +125,7 @@ impl Egress {
     pub fn new(parts: Parts) -> Self {
         let Parts {
             policy,
+            identities,
             resolver,
             dialer,
             audit,
@@ -133,6 +141,7 @@ impl Egress {
             (Pool::new(idle_upstreams), Limiter::default(), tokio::sync::Mutex::default());
         Self {
             policy,
+            identities,
             resolver,
             dialer,
             audit,
@@ -154,26 +163,22 @@ impl Egress {
         self.policy.load_full()
     }
 
-    /// Puts another policy in force: new attempts see it at once, open ones are decided again.
-    pub fn replace_policy(&self, policy: Policy) {
+    /// Puts another policy and other keys in force: new attempts see them at once, open ones are
+    /// decided again.
+    pub fn replace_policy(&self, policy: Policy, keys: Option<TokenKeys>) {
         let policy = Arc::new(policy);
+        self.identities.replace_keys(keys);
         self.policy.store(Arc::clone(&policy));
         self.signals.policy_changed(policy.generation);
-        self.pool.retain(|intent, address| live::still_allowed(&policy, intent, address, None));
-    }
-
-    /// Who the client at this address is, by the policy in force.
-    ///
-    /// # Errors
-    /// `identity_required`.
-    pub fn identify(&self, source: IpAddr) -> Result<Client, Refusal> {
-        self.policy.load().sandboxes.identify(source)
+        self.pool.retain(|intent, address| {
+            self.identities.still_hold(&intent.client) && live::still_allowed(&policy, intent, address, None)
+        });
     }
 
     /// Records that connections were turned away before their requests were read. `peer` is the
     /// last of them.
     pub fn record_overload(&self, peer: SocketAddr, count: u64) {
-        let client = self.identify(peer.ip()).ok();
+        let client = self.identify_source(peer.ip()).ok();
         self.audit.event(&audit::Event::Limit(audit::Limit {
             sandbox: Text::from(client.as_ref().map_or("", |client| &*client.sandbox)),
             limit: "max_connections",
@@ -243,6 +248,7 @@ impl Egress {
         let mut request = audit::Request {
             client: Some(peer),
             method: what.method.map(Text::from),
+            path: what.path.map(|path| self.paths.record(path)),
             host: what.target.filter(|target| !target.is_empty()).map(Text::new),
             ..audit::Request::default()
         };
@@ -331,8 +337,8 @@ impl Egress {
         Stop::new(Arc::clone(self), self.signals.subscribe(), intent, address, route.tls, generation)
     }
 
-    /// Refuses what a policy no longer permits that came into force while DNS or the dial took
-    /// their time.
+    /// Refuses what is no longer permitted: a policy may have come into force, or a token been
+    /// revoked, while DNS or the dial took their time.
     async fn still_current(
         &self,
         attempt: Attempt,
@@ -340,6 +346,10 @@ impl Egress {
         address: PinnedAddr,
         generation: u64,
     ) -> Result<Attempt, Refused> {
+        if !self.identities.still_hold(&intent.client) {
+            let refusal = Refusal::new(Reason::IdentityRejected);
+            return Err(self.refuse_for(attempt, refusal.with_detail("the token no longer holds")).await);
+        }
         let policy = self.policy.load_full();
         if policy.generation == generation || live::still_allowed(&policy, intent, address, None) {
             return Ok(attempt);
@@ -450,8 +460,11 @@ impl Egress {
     }
 
     fn take_in(&self, policy: &Policy, intent: &Intent) -> Result<Permit, Exceeded> {
-        let limits = policy.effective(&intent.client).map(|effective| Arc::clone(&effective.limits));
-        self.limiter.admit(&intent.client.sandbox, &limits.unwrap_or_default())
+        let client = &intent.client;
+        let limits = policy.effective(client).map(|effective| Arc::clone(&effective.limits));
+        let mut accounts = vec![(Account::of_sandbox(client), limits.unwrap_or_default())];
+        accounts.extend(Account::of_token(client));
+        self.limiter.admit(accounts)
     }
 
     async fn refuse_limit(&self, attempt: Attempt, exceeded: &Exceeded) -> Refused {
@@ -466,7 +479,7 @@ impl Egress {
     }
 
     async fn refuse_for(&self, attempt: Attempt, refusal: Refusal) -> Refused {
-        let status = refusal.reason.status().unwrap_or(502);
+        let status = self.status(refusal.reason);
         self.refuse_attempt(attempt, refusal, status).await
     }
 
@@ -526,7 +539,11 @@ fn host_text(host: &Host) -> String {
 
 fn identify_record(request: &mut audit::Request, client: &Client) {
     request.sandbox = Some(Text::from(&*client.sandbox));
-    request.identity = Some(client.identity.into());
+    request.identity = Some((&client.identity).into());
+    if let Some(token) = client.token() {
+        request.workspace = token.workspace.as_deref().map(Text::from);
+        request.tool = token.tool.as_deref().map(Text::from);
+    }
 }
 
 fn place_record(request: &mut audit::Request, destination: &Destination) {

@@ -14,6 +14,7 @@ pub mod egress;
 pub mod entry;
 pub mod forward;
 pub mod http1;
+pub mod identity;
 pub mod ledger;
 pub mod limit;
 pub mod metrics;

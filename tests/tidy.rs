@@ -24,8 +24,17 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("client_hello", &[]),
     // The commands put everything together; that is their whole work.
     ("cli", &["*"]),
-    ("config", &["resolve::DnsServers", "resolve::ResolverSettings", "resolve::ServerSpec"]),
-    ("control", &["audit", "egress", "ledger", "reload"]),
+    (
+        "config",
+        &[
+            "identity::PublicKey",
+            "identity::TokenKeys",
+            "resolve::DnsServers",
+            "resolve::ResolverSettings",
+            "resolve::ServerSpec",
+        ],
+    ),
+    ("control", &["audit", "egress", "identity::Revocation", "identity::is_token_id", "ledger", "reload"]),
     ("diagnostics", &[]),
     ("dial", &[]),
     (
@@ -36,6 +45,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "config::Timeouts",
             "dial",
             "forward",
+            "identity",
             "limit",
             "metrics",
             "redirect",
@@ -57,6 +67,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ),
     ("forward", &["http1"]),
     ("http1", &[]),
+    ("identity", &[]),
     ("ledger", &["audit::Tap", "audit::Timestamp", "audit::Written"]),
     ("lib", &[]),
     ("limit", &["relay::Direction", "relay::Meter"]),

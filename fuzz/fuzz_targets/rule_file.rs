@@ -17,8 +17,13 @@ const TARGETS: &[&str] = &["a.example:443", "b.a.example:8443", "10.0.0.1:80", "
 fuzz_target!(|text: &str| {
     let file = SourceFile::new("egret.toml", text.to_owned());
     let mut problems = Problems::default();
-    let around =
-        Surroundings { generation: 1, listeners: Listeners::default(), nat64: Vec::new(), anonymous: None };
+    let around = Surroundings {
+        generation: 1,
+        listeners: Listeners::default(),
+        nat64: Vec::new(),
+        anonymous: None,
+        tokens: true,
+    };
     let mut fetch = |name: &str| Ok(SourceFile::new(name, text.to_owned()));
     let policy = read_document(&file, &mut problems, |mut root, problems| {
         let policy = Policy::read(&mut root, around, &mut fetch, problems);

@@ -64,7 +64,7 @@ pub struct Route {
     pub rule: Option<Arc<str>>,
     /// What a tunnel must carry.
     pub tls: TlsRule,
-    /// The limits of the policy.
+    /// The limits of the policy, with the times of a token that shortens them.
     pub limits: Arc<Limits>,
     /// Does the rule hold for requests alone, so that nothing opaque may follow one?
     pub requests_only: bool,
@@ -144,12 +144,20 @@ impl Grant {
                 addresses: addresses.collect(),
                 rule: rule.map(|rule| Arc::clone(&rule.cite)),
                 tls: self.tls(rule, port),
-                limits: Arc::clone(&self.effective.limits),
+                limits: self.limits_of_route(),
                 requests_only: rule.is_some_and(Rule::needs_request),
                 would_deny: held_back,
             });
         }
         Err(refuse(&classes, most))
+    }
+
+    fn limits_of_route(&self) -> Arc<Limits> {
+        let own = &self.effective.limits;
+        match self.intent.client.token().and_then(|token| token.limits.as_ref()) {
+            Some(token) => Arc::new(own.with_shorter_tunnels(token)),
+            None => Arc::clone(own),
+        }
     }
 
     fn class(&self, address: IpAddr, port: u16, is_local: impl Fn(IpAddr) -> bool) -> Standing {

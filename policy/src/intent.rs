@@ -4,22 +4,45 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::destination::Destination;
+use crate::limits::Limits;
 
 /// How a client was identified.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Identity {
     /// By its source address.
     Source,
+    /// By a token that was verified for this request.
+    Token(Arc<Token>),
     /// By nothing but having reached the listener (`anonymous`).
     Listener,
+}
+
+/// What a verified token says beside whom it is for and which policy holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Token {
+    /// Its ID (`jti`), by which it can be revoked.
+    pub id: Arc<str>,
+    /// When it was issued, in seconds since 1970, if it says so.
+    pub issued: Option<u64>,
+    /// The Ed25519 public key that its signature was verified with.
+    pub key: [u8; 32],
+    /// The audience for which it was accepted.
+    pub audience: Arc<str>,
+    /// Free words for the audit record.
+    pub workspace: Option<Arc<str>>,
+    /// Free words for the audit record.
+    pub tool: Option<Arc<str>>,
+    /// Limits that hold beside those of the policy, for this token alone.
+    pub limits: Option<Arc<Limits>>,
 }
 
 impl Identity {
     /// The word for the audit record.
     #[must_use]
-    pub const fn as_str(self) -> &'static str {
+    pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Source => "source",
+            Self::Token(_) => "token",
             Self::Listener => "listener",
         }
     }
@@ -36,6 +59,17 @@ pub struct Client {
     pub identity: Identity,
     /// The client's address.
     pub source: IpAddr,
+}
+
+impl Client {
+    /// The token that identified it, if one did.
+    #[must_use]
+    pub const fn token(&self) -> Option<&Arc<Token>> {
+        match &self.identity {
+            Identity::Token(token) => Some(token),
+            Identity::Source | Identity::Listener => None,
+        }
+    }
 }
 
 /// What shall be done at the destination.

@@ -32,20 +32,40 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self {
-            requests: None,
-            connections: None,
-            bytes: None,
-            bytes_up: None,
-            bytes_down: None,
-            domains: None,
-            tunnel_idle: Some(DEFAULT_TUNNEL_IDLE),
-            tunnel_lifetime: None,
-        }
+        Self { tunnel_idle: Some(DEFAULT_TUNNEL_IDLE), ..Self::NONE }
     }
 }
 
 impl Limits {
+    /// Nothing is limited.
+    pub const NONE: Self = Self {
+        requests: None,
+        connections: None,
+        bytes: None,
+        bytes_up: None,
+        bytes_down: None,
+        domains: None,
+        tunnel_idle: None,
+        tunnel_lifetime: None,
+    };
+
+    /// The same with the shorter of the times that each gives a tunnel.
+    ///
+    /// What is counted is not merged: two quotas over different periods have no narrower one, so
+    /// each set of limits is counted by itself.
+    #[must_use]
+    pub fn with_shorter_tunnels(&self, other: &Self) -> Self {
+        let shorter = |a: Option<Duration>, b: Option<Duration>| match (a, b) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (one, None) | (None, one) => one,
+        };
+        Self {
+            tunnel_idle: shorter(self.tunnel_idle, other.tunnel_idle),
+            tunnel_lifetime: shorter(self.tunnel_lifetime, other.tunnel_lifetime),
+            ..self.clone()
+        }
+    }
+
     /// Reads a `limits` table.
     pub fn read(mut table: Table<'_, '_>, problems: &mut Problems) -> Self {
         let mut limits = Self::default();
@@ -95,4 +115,26 @@ pub fn value<T>(
         problems.error(&text.spot, message, format!("write it like {example}"));
     }
     parsed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tunnel_gets_the_shorter_times_and_no_other_limit_changes() {
+        let seconds = |n| Some(Duration::from_secs(n));
+        let policy = Limits { connections: Some(9), tunnel_idle: seconds(60), ..Limits::NONE };
+        let token = Limits {
+            connections: Some(1),
+            tunnel_idle: seconds(90),
+            tunnel_lifetime: seconds(5),
+            ..Limits::NONE
+        };
+        let both = policy.with_shorter_tunnels(&token);
+        assert_eq!(both, Limits { tunnel_lifetime: seconds(5), ..policy.clone() });
+        let shorter = Limits { tunnel_idle: seconds(1), ..Limits::NONE };
+        assert_eq!(policy.with_shorter_tunnels(&shorter).tunnel_idle, seconds(1));
+        assert_eq!(policy.with_shorter_tunnels(&Limits::NONE), policy);
+    }
 }

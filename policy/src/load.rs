@@ -10,7 +10,7 @@ use crate::networks::Nat64Prefix;
 use crate::policy::{Effective, Fallback, Listeners, Mode, Policy};
 use crate::reader::{Located, Table, nearest, read_document};
 use crate::rules::{RuleList, read_tls};
-use crate::sandbox::Sandboxes;
+use crate::sandbox::{IdentifiedBy, Sandboxes};
 use crate::source::{Problems, SourceFile};
 
 /// Fetches the file of a rule set by its name; the error says what is wrong.
@@ -34,6 +34,8 @@ pub struct Surroundings {
     pub nat64: Vec<Nat64Prefix>,
     /// `[identity] anonymous`.
     pub anonymous: Option<Located<String>>,
+    /// Are there keys that tokens are verified with?
+    pub tokens: bool,
 }
 
 impl Policy {
@@ -57,7 +59,8 @@ impl Policy {
         }
         let mut names: Vec<_> = policies.keys().cloned().collect();
         names.sort();
-        let sandboxes = Sandboxes::read(root.tables("sandbox", problems), around.anonymous, &names, problems);
+        let identified_by = IdentifiedBy { anonymous: around.anonymous, tokens: around.tokens };
+        let sandboxes = Sandboxes::read(root.tables("sandbox", problems), identified_by, &names, problems);
         Self {
             generation: around.generation,
             sandboxes,

@@ -1,4 +1,4 @@
-//! Which sandbox a client is, by its source address.
+//! Which sandbox a client is, by its source address, and which addresses must send a token instead.
 //!
 //! Nothing that a client sends is looked at here.
 
@@ -27,6 +27,25 @@ struct Sandbox {
     id: IdTemplate,
     sources: Vec<IpNet>,
     policy: Arc<str>,
+    auth: Auth,
+}
+
+/// What it takes to be the sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Auth {
+    /// The source address.
+    Source,
+    /// A token; the source address alone is nobody.
+    Token,
+}
+
+/// What of `[identity]` decides who a client is.
+#[derive(Debug)]
+pub struct IdentifiedBy {
+    /// `anonymous`.
+    pub anonymous: Option<Located<String>>,
+    /// Are there keys that tokens are verified with?
+    pub tokens: bool,
 }
 
 /// A sandbox ID in which `{ip}` stands for the client's address.
@@ -48,11 +67,15 @@ impl Sandboxes {
     /// Who the client at this address is.
     ///
     /// # Errors
-    /// `identity_required` where no entry holds the address and anonymous clients are refused.
+    /// `identity_required` where the entry that holds the address asks for a token, or none holds
+    /// it and anonymous clients are refused.
     pub fn identify(&self, source: IpAddr) -> Result<Client, Refusal> {
         let source = source.to_canonical();
         let found = self.list.iter().find(|s| s.sources.iter().any(|net| net.contains(&source)));
         let (sandbox, policy, identity) = match (found, &self.anonymous) {
+            (Some(Sandbox { auth: Auth::Token, .. }), _) => {
+                return Err(Refusal::new(Reason::IdentityRequired).with_detail("the entry asks for a token"));
+            }
             (Some(sandbox), _) => (sandbox.id.of(source), &sandbox.policy, Identity::Source),
             (None, Some(policy)) => (ANONYMOUS.into(), policy, Identity::Listener),
             (None, None) => return Err(Refusal::new(Reason::IdentityRequired)),
@@ -81,13 +104,14 @@ impl Sandboxes {
     /// Reads the `[[sandbox]]` tables; `policies` are the names that exist.
     pub fn read(
         tables: Vec<Table<'_, '_>>,
-        anonymous: Option<Located<String>>,
+        by: IdentifiedBy,
         policies: &[Arc<str>],
         problems: &mut Problems,
     ) -> Self {
-        let list = tables.into_iter().filter_map(|table| Sandbox::read(table, policies, problems));
+        let list = tables.into_iter().filter_map(|table| Sandbox::read(table, by.tokens, policies, problems));
         let list: Vec<Sandbox> = list.collect();
-        let anonymous = anonymous
+        let anonymous = by
+            .anonymous
             .filter(|policy| policy.value != "deny")
             .and_then(|policy| find_policy(&policy, policies, problems));
         Self { list, anonymous }
@@ -95,17 +119,17 @@ impl Sandboxes {
 }
 
 impl Sandbox {
-    fn read(mut table: Table<'_, '_>, policies: &[Arc<str>], problems: &mut Problems) -> Option<Self> {
+    fn read(
+        mut table: Table<'_, '_>,
+        tokens: bool,
+        policies: &[Arc<str>],
+        problems: &mut Problems,
+    ) -> Option<Self> {
         let spot = table.spot();
         let id = table.string("id", problems);
         let sources = table.strings("source", problems);
         let policy = table.string("policy", problems);
-        if let Some(auth) = table.string("auth", problems)
-            && auth.value != "source"
-        {
-            let message = format!("`auth` has an unknown value: `{}`", auth.value.escape_debug());
-            problems.error(&auth.spot, message, "write \"source\"");
-        }
+        let auth = read_auth(&mut table, tokens, problems);
         for key in ["id", "source", "policy"].into_iter().filter(|key| !table.has(key)) {
             problems.error(&spot, format!("a [[sandbox]] needs `{key}`"), "add it");
         }
@@ -117,7 +141,28 @@ impl Sandbox {
             problems.error(&spot, "`source` is empty, so no client is ever this sandbox", "name a network");
         }
         let sources = sources.iter().filter_map(|s| read_source(s, problems)).collect();
-        Some(Self { id: id?, sources, policy: policy? })
+        Some(Self { id: id?, sources, policy: policy?, auth })
+    }
+}
+
+fn read_auth(table: &mut Table<'_, '_>, tokens: bool, problems: &mut Problems) -> Auth {
+    let Some(text) = table.string("auth", problems) else {
+        return Auth::Source;
+    };
+    match text.value.as_str() {
+        "source" => Auth::Source,
+        "token" => {
+            if !tokens {
+                let message = "`auth = \"token\"` needs keys that tokens are verified with";
+                problems.error(&text.spot, message, "add `token_keys` to [identity]");
+            }
+            Auth::Token
+        }
+        other => {
+            let message = format!("`auth` has an unknown value: `{}`", other.escape_debug());
+            problems.error(&text.spot, message, "write \"source\" or \"token\"");
+            Auth::Source
+        }
     }
 }
 
@@ -192,6 +237,12 @@ impl std::fmt::Display for IdTemplate {
             Self::PerAddress { before, after } => write!(f, "{before}{{ip}}{after}"),
         }
     }
+}
+
+/// May this be the ID of a sandbox: 1 to 64 of `A-Z a-z 0-9 . _ -`?
+#[must_use]
+pub fn is_sandbox_id(text: &str) -> bool {
+    (1..=MAX_ID).contains(&text.len()) && is_id_text(text)
 }
 
 fn is_id_text(text: &str) -> bool {

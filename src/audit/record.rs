@@ -199,6 +199,8 @@ pub enum Event {
     Redirect(Redirect),
     /// A limit that refused something.
     Limit(Limit),
+    /// Tokens that were revoked.
+    Revoke(Revoke),
 }
 
 /// A reload, successful or not.
@@ -263,6 +265,19 @@ pub struct Limit {
     /// When the first of them was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
+}
+
+/// A revocation: of one token, or of every token of a sandbox that was issued before.
+#[derive(Clone, Debug, Serialize)]
+pub struct Revoke {
+    /// The token's ID; never the token.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token: Option<Text>,
+    /// Sandbox ID.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<Text>,
+    /// Whether it is on the disk, and so outlives the process.
+    pub kept: bool,
 }
 
 /// What runs: the first record of every process.
@@ -342,10 +357,11 @@ fn is_zero(number: &usize) -> bool {
     *number == 0
 }
 
-impl From<egret_policy::Identity> for IdentitySource {
-    fn from(identity: egret_policy::Identity) -> Self {
+impl From<&egret_policy::Identity> for IdentitySource {
+    fn from(identity: &egret_policy::Identity) -> Self {
         match identity {
             egret_policy::Identity::Source => Self::Source,
+            egret_policy::Identity::Token(_) => Self::Token,
             egret_policy::Identity::Listener => Self::Listener,
         }
     }

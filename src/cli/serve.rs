@@ -17,6 +17,7 @@ use crate::control::Control;
 use crate::dial::{DialSettings, Dialer};
 use crate::egress::{Egress, Parts, Signals};
 use crate::entry::Gate;
+use crate::identity::{self, Identities, Revocations};
 use crate::ledger::{self, Ledger};
 use crate::metrics::Metrics;
 use crate::reload::Reloader;
@@ -96,7 +97,7 @@ fn bind(settings: &Settings) -> Result<Bound, String> {
 }
 
 async fn serve(loaded: Loaded, source: ConfigSource, files: Files, budget: Budget) -> Result<(), String> {
-    let Loaded { settings, mut policy, .. } = loaded;
+    let Loaded { settings, mut policy, token_keys, .. } = loaded;
     // Before anything can be reached: a signal that comes early must not just kill the process.
     let mut stops = Stops::listen()?;
     let bound = bind(&settings)?;
@@ -110,6 +111,7 @@ async fn serve(loaded: Loaded, source: ConfigSource, files: Files, budget: Budge
     metrics.started(policy.generation);
     let egress = Arc::new(Egress::new(Parts {
         policy: Arc::new(policy),
+        identities: Identities::new(token_keys, open_revocations(&settings)?),
         resolver: Resolver::new(ResolverSettings { in_flight: budget.look_ups, ..settings.dns.resolver() })
             .map_err(|error| error.to_string())?,
         idle_upstreams: budget.idle_upstreams,
@@ -188,6 +190,10 @@ fn open_audit(settings: &Settings, generation: u64, ledger: &Ledger) -> Result<A
     wanted.tap = Some(ledger.tap());
     let start = Start { version: env!("CARGO_PKG_VERSION"), generation, policy_digest: None };
     Audit::open(wanted, start).map_err(|error| error.to_string())
+}
+
+fn open_revocations(settings: &Settings) -> Result<Revocations, String> {
+    Revocations::open(&settings.state_dir, identity::now()).map_err(|error| error.to_string())
 }
 
 fn path_recorder(settings: &Settings) -> Result<PathRecorder, String> {

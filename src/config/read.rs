@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use egret_policy::reader::{Located, Table};
@@ -10,13 +10,22 @@ use egret_policy::units::parse_duration;
 use egret_policy::{DnsName, Nat64Prefix, Problems, limits, word};
 use ipnet::IpNet;
 
-use super::{AuditSettings, Dns, Listen, OnAuditFailure, PolicyPart, Settings, StaticHosts, Timeouts};
+use super::{
+    AuditSettings, Dns, Files, Listen, OnAuditFailure, PolicyPart, Settings, StaticHosts, Timeouts, Tokens,
+};
+use crate::identity::PublicKey;
 use crate::resolve::{DnsServers, ServerSpec};
 
+/// Each may have to be tried for a token, so there must not be many.
+const MOST_KEYS: usize = 8;
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// Reads everything but `deny`, `policy` and `sandbox`.
-pub(super) fn settings(root: &mut Table<'_, '_>, problems: &mut Problems) -> (Settings, PolicyPart) {
+pub(super) fn settings(
+    root: &mut Table<'_, '_>,
+    files: &mut Files,
+    problems: &mut Problems,
+) -> (Settings, PolicyPart) {
     let listen = read_listen(root.table("listen", problems), problems);
     let (dns, nat64) = read_dns(root.table("dns", problems), problems);
     let audit = read_audit(root.table("audit", problems), problems);
@@ -27,13 +36,9 @@ pub(super) fn settings(root: &mut Table<'_, '_>, problems: &mut Problems) -> (Se
         }
         state.finish(problems);
     }
-    let mut anonymous = None;
-    if let Some(mut identity) = root.table("identity", problems) {
-        anonymous = identity.string("anonymous", problems);
-        identity.finish(problems);
-    }
+    let (anonymous, tokens) = read_identity(root.table("identity", problems), files, problems);
     let timeouts = read_timeouts(root.table("timeouts", problems), problems);
-    (Settings { listen, dns, audit, state_dir, timeouts }, PolicyPart { nat64, anonymous })
+    (Settings { listen, dns, audit, state_dir, timeouts }, PolicyPart { nat64, anonymous, tokens })
 }
 
 fn read_listen(table: Option<Table<'_, '_>>, problems: &mut Problems) -> Listen {
@@ -216,6 +221,56 @@ fn read_nat64(text: &Located<String>, problems: &mut Problems) -> Option<Nat64Pr
         problems.error(&text.spot, message, help);
     }
     prefix
+}
+
+fn read_identity(
+    table: Option<Table<'_, '_>>,
+    files: &mut Files,
+    problems: &mut Problems,
+) -> (Option<Located<String>>, Tokens) {
+    let mut tokens = Tokens { named: false, keys: Vec::new(), audience: "egret".to_owned() };
+    let Some(mut table) = table else {
+        return (None, tokens);
+    };
+    let anonymous = table.string("anonymous", problems);
+    for (before, file) in table.strings("token_keys", problems).into_iter().flatten().enumerate() {
+        if before == MOST_KEYS {
+            let message = format!("there are more than {MOST_KEYS} token keys");
+            problems.error(&file.spot, message, "remove those that nothing is signed with any more");
+            break;
+        }
+        tokens.named = true;
+        tokens.keys.extend(read_key(&file, files, problems));
+    }
+    if let Some(audience) = table.string("audience", problems) {
+        if audience.value.is_empty() {
+            problems.error(
+                &audience.spot,
+                "`audience` is empty",
+                "write the word that tokens carry in `aud`",
+            );
+        }
+        tokens.audience = audience.value;
+    }
+    table.finish(problems);
+    (anonymous, tokens)
+}
+
+fn read_key(file: &Located<String>, files: &mut Files, problems: &mut Problems) -> Option<PublicKey> {
+    let text = match files.read(Path::new(&file.value)) {
+        Ok(text) => text,
+        Err(cause) => {
+            let message = format!("the token key {} can't be read: {cause}", file.value);
+            problems.error(&file.spot, message, "make one with `egret token keygen`");
+            return None;
+        }
+    };
+    let key = PublicKey::from_pem(&text);
+    if let Err(cause) = &key {
+        let message = format!("the token key {} can't be used: {cause}", file.value);
+        problems.error(&file.spot, message, "name the .pub file that `egret token keygen` made");
+    }
+    key.ok()
 }
 
 fn read_audit(table: Option<Table<'_, '_>>, problems: &mut Problems) -> AuditSettings {

@@ -123,7 +123,7 @@ impl Exchange {
     /// A refusal of ours in place of the origin's answer, after the request was let out.
     #[must_use]
     pub fn fail(self, reason: Reason, error: Option<String>) -> Refused {
-        let status = reason.status().unwrap_or(502);
+        let status = self.watch.egress.status(reason);
         self.fail_as(reason, status, error)
     }
 

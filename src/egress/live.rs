@@ -1,10 +1,10 @@
-//! What open connections listen to: policy changes, an audit that fails, a stop.
+//! What open connections listen to: policy changes, revocations, an audit that fails, a stop.
 
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use egret_policy::{Intent, PinnedAddr, Policy, Reason, Resolution, TlsRule, Verdict};
+use egret_policy::{Identity, Intent, PinnedAddr, Policy, Reason, Resolution, TlsRule, Verdict};
 use tokio::sync::watch;
 
 use super::Egress;
@@ -25,6 +25,7 @@ enum Phase {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct State {
     generation: u64,
+    revocations: u64,
     audit: bool,
     phase: Phase,
 }
@@ -39,13 +40,18 @@ impl Signals {
     /// Signals for a process that begins with this policy.
     #[must_use]
     pub fn new(generation: u64) -> Self {
-        let state = State { generation, audit: true, phase: Phase::Running };
+        let state = State { generation, revocations: 0, audit: true, phase: Phase::Running };
         Self { state: Arc::new(watch::Sender::new(state)) }
     }
 
     /// Another policy is in force.
     pub fn policy_changed(&self, generation: u64) {
         self.state.send_modify(|state| state.generation = generation);
+    }
+
+    /// A token was revoked.
+    pub fn revoked(&self) {
+        self.state.send_modify(|state| state.revocations = state.revocations.wrapping_add(1));
     }
 
     /// The audit can, or can't, be written.
@@ -124,7 +130,7 @@ impl Stop {
     }
 
     /// Waits until the connection must be closed, and says why: the policy in force no longer
-    /// permits it, the audit can't be written, or the process stops.
+    /// permits it, its token no longer holds, the audit can't be written, or the process stops.
     pub async fn wait(&mut self) -> Reason {
         loop {
             let state = *self.changes.0.borrow_and_update();
@@ -133,6 +139,9 @@ impl Stop {
             }
             if !state.audit {
                 return Reason::AuditUnavailable;
+            }
+            if !self.egress.identities.still_hold(&self.intent.client) {
+                return Reason::IdentityRejected;
             }
             // The policy itself is looked at, not the signal: it is stored first.
             let policy = self.egress.policy();
@@ -159,12 +168,14 @@ pub(super) fn still_allowed(
     address: PinnedAddr,
     tls: Option<TlsRule>,
 ) -> bool {
-    let Ok(client) = policy.sandboxes.identify(intent.client.source) else {
-        return false;
+    let client = match &intent.client.identity {
+        // By its token alone: whether that still holds is no question of policy.
+        Identity::Token(_) => intent.client.clone(),
+        Identity::Source | Identity::Listener => match policy.sandboxes.identify(intent.client.source) {
+            Ok(client) if client.sandbox == intent.client.sandbox => client,
+            _ => return false,
+        },
     };
-    if client.sandbox != intent.client.sandbox {
-        return false;
-    }
     let intent = Intent { client, ..intent.clone() };
     let Verdict::Allow(grant) = policy.decide(&intent) else {
         return false;

@@ -97,7 +97,7 @@ async fn read_head(gate: &Gate, wire: &mut Wire, reader: &mut HeadReader) -> Res
 }
 
 async fn refuse_unread(gate: &Gate, wire: Wire, peer: SocketAddr, status: u16, fault: String) {
-    let client = gate.egress.identify(peer.ip()).ok();
+    let client = gate.egress.identify_source(peer.ip()).ok();
     let what = Malformed { client: client.as_ref(), ..Malformed::default() };
     let refusal = Refusal::new(Reason::BadRequest).with_detail(fault.as_str());
     let refused = gate.egress.refuse(what, peer, refusal, status).await;
@@ -111,11 +111,14 @@ async fn refuse_unread(gate: &Gate, wire: Wire, peer: SocketAddr, status: u16, f
 
 async fn serve_request(gate: &Gate, wire: Wire, peer: SocketAddr, head: RequestHead) -> Next {
     let asked = read(&head);
-    let client = match identify(gate, peer, &head) {
+    // Anew for every request: who sent the last one over this connection says nothing.
+    let client = match gate.egress.identify(peer.ip(), head.values("Proxy-Authorization")) {
         Ok(client) => client,
-        Err(refusal) => {
-            let status = refusal.reason.status().unwrap_or(403);
-            return refuse(gate, wire, peer, None, &head, &asked, (refusal, status)).await;
+        Err(unidentified) => {
+            let asked = asked.as_ref().ok();
+            let what = malformed(&head, None, asked);
+            let refused = gate.egress.refuse_unidentified(what, peer, unidentified).await;
+            return tell(gate, wire, &head, asked.map(Asked::destination), &refused).await;
         }
     };
     let asked = match asked {
@@ -123,8 +126,9 @@ async fn serve_request(gate: &Gate, wire: Wire, peer: SocketAddr, head: RequestH
         Err(fault) => return refuse_fault(gate, wire, peer, &client, &head, fault).await,
     };
     if is_loop(&head, &gate.name) {
-        let refusal = (Refusal::new(Reason::ProxyLoop), 502);
-        return refuse(gate, wire, peer, Some(&client), &head, &Ok(asked), refusal).await;
+        let what = malformed(&head, Some(&client), Some(&asked));
+        let refused = gate.egress.refuse(what, peer, Refusal::new(Reason::ProxyLoop), 502).await;
+        return tell(gate, wire, &head, Some(asked.destination()), &refused).await;
     }
     match asked {
         Asked::Options(destination, path) => {
@@ -153,29 +157,19 @@ async fn serve_request(gate: &Gate, wire: Wire, peer: SocketAddr, head: RequestH
     }
 }
 
-/// Who sends the request. Credentials can't be checked here, and are never ignored.
-fn identify(gate: &Gate, peer: SocketAddr, head: &RequestHead) -> Result<Client, Refusal> {
-    if head.has("Proxy-Authorization") {
-        return Err(Refusal::new(Reason::IdentityRejected).with_detail("credentials are not accepted here"));
+/// What is recorded of a request that never became an intent.
+fn malformed<'a>(
+    head: &'a RequestHead,
+    client: Option<&'a Client>,
+    asked: Option<&'a Asked>,
+) -> Malformed<'a> {
+    Malformed {
+        client,
+        method: Some(head.method()),
+        destination: asked.map(Asked::destination),
+        path: asked.and_then(Asked::path),
+        target: Some(shown_target(head.target())),
     }
-    gate.egress.identify(peer.ip())
-}
-
-/// Records and tells a refusal of a request that never became an intent.
-async fn refuse(
-    gate: &Gate,
-    wire: Wire,
-    peer: SocketAddr,
-    client: Option<&Client>,
-    head: &RequestHead,
-    asked: &Result<Asked, Fault>,
-    (refusal, status): (Refusal, u16),
-) -> Next {
-    let destination = asked.as_ref().ok().map(Asked::destination);
-    let target = Some(shown_target(head.target()));
-    let what = Malformed { client, method: Some(head.method()), destination, target };
-    let refused = gate.egress.refuse(what, peer, refusal, status).await;
-    tell(gate, wire, head, destination, &refused).await
 }
 
 async fn refuse_fault(
@@ -186,8 +180,7 @@ async fn refuse_fault(
     head: &RequestHead,
     fault: Fault,
 ) -> Next {
-    let target = Some(shown_target(head.target()));
-    let what = Malformed { client: Some(client), method: Some(head.method()), destination: None, target };
+    let what = malformed(head, Some(client), None);
     let refusal = Refusal::new(Reason::BadRequest).with_detail(fault.detail());
     let refused = gate.egress.refuse(what, peer, refusal, fault.status()).await;
     let recipient = Recipient { method: head.method(), ..Recipient::unknown() };

@@ -27,6 +27,15 @@ impl Asked {
             Self::Forward(forward) => &forward.destination,
         }
     }
+
+    /// The path at that place; a tunnel shows none.
+    pub(super) fn path(&self) -> Option<&[u8]> {
+        match self {
+            Self::Tunnel(_) => None,
+            Self::Options(_, path) => Some(path),
+            Self::Forward(forward) => Some(&forward.path),
+        }
+    }
 }
 
 /// A request to be forwarded.

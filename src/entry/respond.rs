@@ -8,6 +8,11 @@ use serde::Serialize;
 use crate::egress::Refused;
 use crate::http1::{BodyEncoder, Recipient, WriteError, write_final_head};
 
+/// How a client may identify itself (RFC 9110 section 11.7.1). Basic stands first: it is what clients
+/// make of user and password in a proxy URL.
+const CHALLENGES: [(&str, &[u8]); 2] =
+    [("Proxy-Authenticate", b"Basic realm=\"egret\""), ("Proxy-Authenticate", b"Bearer realm=\"egret\"")];
+
 /// What the `type` of a problem begins with (RFC 9457): an identifier, not a page.
 const REASONS: &str = "urn:egret:reason";
 
@@ -71,7 +76,8 @@ impl Answer<'_> {
             ("Retry-After", retry_after.as_bytes()),
         ];
         let retry = matches!(reason.status(), Some(429 | 503));
-        let fields = fields.into_iter().take(if retry { 6 } else { 5 });
+        let challenges = CHALLENGES.into_iter().filter(|_| self.refused.status == 407);
+        let fields = fields.into_iter().take(if retry { 6 } else { 5 }).chain(challenges);
         let mut out = BytesMut::new();
         write_final_head(&mut out, self.refused.status, phrase.as_bytes(), fields, &encoder)?;
         if recipient.method != "HEAD" {
@@ -129,6 +135,9 @@ impl Answer<'_> {
                 "Ask the operator to name the networks of {place} in `addresses` of the rule that allows it."
             ),
             Reason::AddressForbidden => "No rule can allow this address.".to_owned(),
+            Reason::IdentityRequired | Reason::IdentityRejected if self.refused.status == 407 => {
+                "Send this sandbox's token: set the proxy to http://SANDBOX:TOKEN@HOST:PORT; ask the operator for a token that is valid.".to_owned()
+            }
             Reason::IdentityRequired => "Ask the operator for an entry for this client's address.".to_owned(),
             Reason::IdentityRejected => "Remove user and password from the proxy's URL.".to_owned(),
             Reason::ProxyLoop => {

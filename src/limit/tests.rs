@@ -12,6 +12,14 @@ fn limits(change: impl FnOnce(&mut Limits)) -> Arc<Limits> {
     Arc::new(limits)
 }
 
+fn account(sandbox: &str, token: Option<&str>) -> Account {
+    Account { sandbox: sandbox.into(), policy: "p".into(), token: token.map(Arc::from) }
+}
+
+fn admit(limiter: &Limiter, sandbox: &str, limits: &Arc<Limits>) -> Result<Permit, Exceeded> {
+    limiter.admit([(account(sandbox, None), Arc::clone(limits))])
+}
+
 fn host(name: &str) -> Host {
     Host::parse(name.as_bytes()).unwrap()
 }
@@ -20,14 +28,14 @@ fn host(name: &str) -> Host {
 fn slots_come_back_when_permits_drop() {
     let limiter = Limiter::default();
     let limits = limits(|l| l.connections = Some(2));
-    let id: Arc<str> = "a".into();
-    let first = limiter.admit(&id, &limits).unwrap();
-    let _second = limiter.admit(&id, &limits).unwrap();
-    let refused = limiter.admit(&id, &limits).unwrap_err();
+    let id = "a";
+    let first = admit(&limiter, id, &limits).unwrap();
+    let _second = admit(&limiter, id, &limits).unwrap();
+    let refused = admit(&limiter, id, &limits).unwrap_err();
     assert_eq!((refused.reason, refused.limit), (Reason::TooManyConnections, "connections"));
     drop(first);
-    assert!(limiter.admit(&id, &limits).is_ok());
-    assert!(limiter.admit(&"b".into(), &limits).is_ok(), "another sandbox has its own slots");
+    assert!(admit(&limiter, id, &limits).is_ok());
+    assert!(admit(&limiter, "b", &limits).is_ok(), "another sandbox has its own slots");
 }
 
 #[test]
@@ -35,10 +43,10 @@ fn a_burst_passes_and_the_next_waits() {
     let limiter = Limiter::default();
     let two = NonZeroU32::new(2).unwrap();
     let limits = limits(|l| l.requests = Some(Rate { amount: NonZeroU32::MIN, period: HOUR, burst: two }));
-    let id: Arc<str> = "a".into();
-    assert!(limiter.admit(&id, &limits).is_ok());
-    assert!(limiter.admit(&id, &limits).is_ok());
-    let refused = limiter.admit(&id, &limits).unwrap_err();
+    let id = "a";
+    assert!(admit(&limiter, id, &limits).is_ok());
+    assert!(admit(&limiter, id, &limits).is_ok());
+    let refused = admit(&limiter, id, &limits).unwrap_err();
     assert_eq!(refused.reason, Reason::RateLimited);
     assert!(refused.retry_after > HOUR / 2 && refused.retry_after <= HOUR, "{:?}", refused.retry_after);
 }
@@ -47,7 +55,7 @@ fn a_burst_passes_and_the_next_waits() {
 fn distinct_hosts_are_counted_once() {
     let limiter = Limiter::default();
     let limits = limits(|l| l.domains = Some(Quota { amount: 2, period: HOUR }));
-    let permit = limiter.admit(&"a".into(), &limits).unwrap();
+    let permit = admit(&limiter, "a", &limits).unwrap();
     for name in ["a.example", "b.example", "a.example"] {
         assert_eq!(permit.count_host(&host(name)), Ok(()));
     }
@@ -58,13 +66,13 @@ fn distinct_hosts_are_counted_once() {
 
 #[test]
 fn bytes_are_granted_exactly_and_shared_by_racing_requests() {
-    let limiter = Arc::new(Limiter::default());
+    let limiter = Limiter::default();
     let limits = limits(|l| {
         l.bytes = Some(Quota { amount: 10_000, period: HOUR });
         l.bytes_up = Some(Quota { amount: 1_000, period: HOUR });
     });
-    let id: Arc<str> = "a".into();
-    let meter = limiter.admit(&id, &limits).unwrap().meter();
+    let id = "a";
+    let meter = admit(&limiter, id, &limits).unwrap().meter();
     let granted: usize = std::thread::scope(|scope| {
         let run = || {
             let up: usize = (0..100).map(|_| meter.take(Direction::Up, 7)).sum();
@@ -74,7 +82,7 @@ fn bytes_are_granted_exactly_and_shared_by_racing_requests() {
         threads.into_iter().map(|thread| thread.join().unwrap()).sum()
     });
     assert_eq!(granted, 10_000);
-    let refused = limiter.admit(&id, &limits).unwrap_err();
+    let refused = admit(&limiter, id, &limits).unwrap_err();
     assert_eq!(refused.reason, Reason::QuotaExceeded);
 }
 
@@ -82,7 +90,7 @@ fn bytes_are_granted_exactly_and_shared_by_racing_requests() {
 fn what_was_not_written_is_given_back() {
     let limiter = Limiter::default();
     let limits = limits(|l| l.bytes_down = Some(Quota { amount: 100, period: HOUR }));
-    let meter = limiter.admit(&"a".into(), &limits).unwrap().meter();
+    let meter = admit(&limiter, "a", &limits).unwrap().meter();
     assert_eq!(meter.take(Direction::Down, 150), 100);
     assert_eq!(meter.take(Direction::Down, 1), 0);
     meter.give_back(Direction::Down, 40);
@@ -94,22 +102,22 @@ fn what_was_not_written_is_given_back() {
 fn windows_start_at_first_use_and_end() {
     let limiter = Limiter::default();
     let limits = limits(|l| l.bytes = Some(Quota { amount: 10, period: Duration::from_millis(50) }));
-    let id: Arc<str> = "a".into();
-    let meter = limiter.admit(&id, &limits).unwrap().meter();
+    let id = "a";
+    let meter = admit(&limiter, id, &limits).unwrap().meter();
     assert_eq!(meter.take(Direction::Up, 10), 10);
-    assert!(limiter.admit(&id, &limits).is_err());
+    assert!(admit(&limiter, id, &limits).is_err());
     std::thread::sleep(Duration::from_millis(60));
-    assert!(limiter.admit(&id, &limits).is_ok());
+    assert!(admit(&limiter, id, &limits).is_ok());
 }
 
 #[test]
 fn idle_sandboxes_are_forgotten() {
     let limiter = Limiter::default();
     let limits = limits(|l| l.connections = Some(1));
-    let permit = limiter.admit(&"open".into(), &limits).unwrap();
-    drop(limiter.admit(&"gone".into(), &limits).unwrap());
+    let permit = admit(&limiter, "open", &limits).unwrap();
+    drop(admit(&limiter, "gone", &limits).unwrap());
     limiter.forget_idle();
-    let left: Vec<_> = lock(&limiter.sandboxes).keys().map(ToString::to_string).collect();
+    let left: Vec<_> = lock(&limiter.sandboxes).keys().map(|account| account.sandbox.to_string()).collect();
     assert_eq!(left, ["open"]);
     drop(permit);
     limiter.forget_idle();
@@ -119,7 +127,31 @@ fn idle_sandboxes_are_forgotten() {
 #[test]
 fn without_limits_nothing_is_kept() {
     let limiter = Limiter::default();
-    let permit = limiter.admit(&"a".into(), &Arc::new(Limits::default())).unwrap();
+    let permit = admit(&limiter, "a", &Arc::new(Limits::default())).unwrap();
     assert_eq!(permit.meter().take(Direction::Up, 5), 5);
     assert!(lock(&limiter.sandboxes).is_empty());
+}
+
+#[test]
+fn a_token_has_its_own_account_beside_the_sandbox() {
+    let limiter = Limiter::default();
+    let of_policy = limits(|l| l.bytes = Some(Quota { amount: 100, period: HOUR }));
+    let of_token = limits(|l| {
+        l.bytes_up = Some(Quota { amount: 30, period: HOUR * 24 });
+        l.connections = Some(1);
+    });
+    let both = |token| {
+        limiter.admit([
+            (account("a", None), Arc::clone(&of_policy)),
+            (account("a", Some(token)), Arc::clone(&of_token)),
+        ])
+    };
+    let first = both("t1").unwrap();
+    assert_eq!(both("t1").unwrap_err().reason, Reason::TooManyConnections);
+    let second = both("t2").unwrap();
+    assert_eq!(first.meter().take(Direction::Up, 50), 30, "the token's quota is the narrower");
+    assert_eq!(second.meter().take(Direction::Down, 90), 70, "what the token refused was not used up");
+    assert_eq!(second.meter().take(Direction::Up, 10), 0, "nothing is left of the policy's");
+    drop(first);
+    assert!(both("t1").is_err());
 }

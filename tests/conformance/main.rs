@@ -33,6 +33,7 @@ mod rules;
 #[path = "../support/mod.rs"]
 mod support;
 mod targets;
+mod token;
 mod wire;
 mod wire_judge;
 mod worker;

@@ -7,6 +7,7 @@ use crate::corpus::P0;
 use crate::rows::Unlock;
 use crate::support::egret::{Builder, Egret};
 use crate::support::world::DNS_ADDRESS;
+use crate::token;
 
 /// Where every row finds the proxy.
 pub const PROXY: &str = "127.0.0.1:3128";
@@ -23,6 +24,8 @@ pub struct Policy {
     pub limits: Vec<(&'static str, String)>,
     /// How long a body may stand still, where the default is too long to wait for.
     pub body_timeout: Option<Duration>,
+    /// Clients have to send a token.
+    pub tokens: bool,
     /// Further addresses to listen on.
     pub listen: Vec<SocketAddr>,
 }
@@ -39,6 +42,7 @@ impl Policy {
             tls_any: false,
             limits: Vec::new(),
             body_timeout: None,
+            tokens: false,
             listen: Vec::new(),
         }
     }
@@ -46,7 +50,8 @@ impl Policy {
     pub fn builder(&self) -> Builder {
         let mut listen: Vec<SocketAddr> = vec![PROXY.parse().unwrap()];
         listen.extend(&self.listen);
-        Egret::with(self.config()).listen(&listen, CONTROL.parse().unwrap())
+        let builder = Egret::with(self.config()).listen(&listen, CONTROL.parse().unwrap());
+        if self.tokens { builder.file("token.pub", &token::public_key()) } else { builder }
     }
 
     fn config(&self) -> String {
@@ -54,9 +59,13 @@ impl Policy {
         let limits: String = self.limits.iter().map(|(key, value)| format!("{key} = {value}\n")).collect();
         let body =
             self.body_timeout.map(|time| format!("body = \"{}s\"\n", time.as_secs())).unwrap_or_default();
+        let (identity, sandboxes) = match self.tokens {
+            true => ("token_keys = [\"token.pub\"]\n", format!("{SANDBOXES}auth = \"token\"\n")),
+            false => ("", SANDBOXES.to_owned()),
+        };
         format!(
-            "[timeouts]\n{body}\n[dns]\nservers = [\"{DNS_ADDRESS}:53\"]\n\n\
-             {SANDBOXES}\n[policy.other]\ndefault = \"deny\"\n\n\
+            "[identity]\n{identity}\n[timeouts]\n{body}\n[dns]\nservers = [\"{DNS_ADDRESS}:53\"]\n\n\
+             {sandboxes}\n[policy.other]\ndefault = \"deny\"\n\n\
              [policy.main]\nmode = \"enforce\"\ndefault = \"deny\"\n\n{tables}\n\
              [policy.main.limits]\n{limits}"
         )

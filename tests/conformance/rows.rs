@@ -171,6 +171,7 @@ pub struct WireRow {
     pub tag: String,
     pub client_bytes: String,
     pub origin_bytes: Option<String>,
+    pub auth_mode: Option<AuthMode>,
     #[serde(default)]
     pub options: Options,
     #[serde(default, deserialize_with = "timing")]
@@ -203,6 +204,14 @@ impl WireRow {
             () => 100,
         })
     }
+}
+
+/// How the client has to identify itself, where its address is not enough.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AuthMode {
+    /// By a token, sent as the password of Basic.
+    Basic,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -15,7 +15,7 @@ use crate::support::dns_server::Answer;
 use crate::support::http1;
 use crate::support::sink::Script;
 use crate::support::world::CLIENT;
-use crate::wire_judge;
+use crate::{token, wire_judge};
 
 /// What rows about limits use.
 const TUNNEL_IDLE: Duration = Duration::from_secs(2);
@@ -70,7 +70,7 @@ pub fn run(bench: &mut Bench, row: &WireRow) -> Result<Problems, String> {
 }
 
 fn plan(row: &WireRow) -> Plan<'_> {
-    let payload = corpus::expand(&row.client_bytes);
+    let payload = corpus::expand(&token::fill_in(&row.client_bytes));
     let methods = methods(&payload);
     let tunnel = methods[0] == "CONNECT";
     let reply = match &row.origin_bytes {
@@ -106,6 +106,7 @@ fn policy(row: &WireRow) -> Policy {
         policy.limits.push(("connections", CONNECTIONS.to_string()));
     }
     policy.body_timeout = row.timing.drip.as_ref().map(|_| BODY_TIMEOUT);
+    policy.tokens = row.auth_mode.is_some();
     policy.tls_any = !policy.limits.is_empty() || row.options.require_tls_on_443 == Some(false);
     policy
 }

@@ -215,6 +215,16 @@ impl Client {
     pub fn connect(proxy: SocketAddr) -> Self {
         let stream =
             TcpStream::connect_timeout(&proxy, CONNECT_LIMIT).expect("the proxy accepts connections");
+        Self::over(stream)
+    }
+
+    /// Connects from a given local address.
+    pub fn connect_from(source: &str, proxy: SocketAddr) -> Self {
+        let stream = connect_from(source.parse().unwrap(), proxy);
+        Self::over(stream.expect("the proxy accepts connections"))
+    }
+
+    fn over(stream: TcpStream) -> Self {
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(Self::PATIENCE)).unwrap();
         stream.set_write_timeout(Some(Self::PATIENCE)).unwrap();

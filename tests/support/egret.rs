@@ -30,6 +30,7 @@ pub struct Builder {
     control: Option<SocketAddr>,
     audit: String,
     shell: Option<String>,
+    files: Vec<(String, String)>,
 }
 
 impl Builder {
@@ -52,6 +53,13 @@ impl Builder {
     #[must_use]
     pub fn shell(mut self, commands: &str) -> Self {
         self.shell = Some(commands.to_owned());
+        self
+    }
+
+    /// Puts a file into the folder of this run, from which relative paths are taken.
+    #[must_use]
+    pub fn file(mut self, name: &str, text: &str) -> Self {
+        self.files.push((name.to_owned(), text.to_owned()));
         self
     }
 
@@ -88,6 +96,9 @@ impl Builder {
             audit_read: Mutex::new(0),
         };
         egret.configure(&egret.builder.config.clone());
+        for (name, text) in &egret.builder.files {
+            fs::write(egret.dir().join(name), text).map_err(|error| error.to_string())?;
+        }
         egret.spawn()?;
         egret.wait_until_serving()?;
         Ok(egret)
@@ -117,6 +128,7 @@ impl Egret {
             control: None,
             audit: "file = \"{dir}/audit.ndjson\"\n".to_owned(),
             shell: None,
+            files: Vec::new(),
         }
     }
 

@@ -75,6 +75,7 @@ fn surround(world: &mut World, line: &str) {
         "listener" => world.listeners.push(value.parse().unwrap()),
         "local" => world.local.push(value.parse().unwrap()),
         "nat64" => world.nat64.push(Nat64Prefix::new(value.parse().unwrap()).unwrap()),
+        "tokens" => world.tokens = value == "on",
         "anonymous" => world.anonymous = Some(value.to_owned()),
         other => panic!("no such surrounding: {other}"),
     }

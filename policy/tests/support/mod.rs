@@ -26,6 +26,8 @@ pub struct World {
     pub local: Vec<IpAddr>,
     pub nat64: Vec<Nat64Prefix>,
     pub anonymous: Option<String>,
+    /// Are there keys for tokens?
+    pub tokens: bool,
 }
 
 /// Reads the policy part of a main file; its keys are all that the file may hold.
@@ -38,6 +40,7 @@ pub fn read(text: &str, world: &World) -> (Arc<Policy>, Problems) {
         listeners: Listeners { bound: world.listeners.clone() },
         nat64: world.nat64.clone(),
         anonymous,
+        tokens: world.tokens,
     };
     let mut fetch = |name: &str| {
         let found = world.rule_sets.iter().find(|(known, _)| known == name);

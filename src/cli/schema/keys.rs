@@ -108,11 +108,19 @@ const AUDIT: &[Key] = &[
 
 const STATE: &[Key] = &[key("dir", Kind::Text, "Folder of the state. Default: \"egret-state\"")];
 
-const IDENTITY: &[Key] = &[key(
-    "anonymous",
-    Kind::Text,
-    "\"deny\", or the policy of clients that nothing identifies. Default: \"deny\"",
-)];
+const IDENTITY: &[Key] = &[
+    key(
+        "anonymous",
+        Kind::Text,
+        "\"deny\", or the policy of clients that nothing identifies. Default: \"deny\"",
+    ),
+    key(
+        "token_keys",
+        Kind::Texts,
+        "Public keys of sandbox tokens, up to eight files. Default: none, tokens are off",
+    ),
+    key("audience", Kind::Text, "What the claim aud of a token has to be. Default: \"egret\""),
+];
 
 const TIMEOUTS: &[Key] = &[
     key("header", DURATION, "For a whole request head. Default: \"10s\""),
@@ -128,7 +136,11 @@ const SANDBOX: &[Key] = &[
     required("id", Kind::Text, "Sandbox ID; {ip} in it stands for the client's address"),
     required("source", Kind::Texts, "Networks of the clients that are this sandbox"),
     required("policy", Kind::Text, "Name of its policy"),
-    key("auth", Kind::Words(&["source"]), "How a client proves it. Default: \"source\""),
+    key(
+        "auth",
+        Kind::Words(&["source", "token"]),
+        "Its address alone, or a token from there. Default: \"source\"",
+    ),
 ];
 
 const POLICY: &[Key] = &[

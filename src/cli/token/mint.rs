@@ -1,0 +1,134 @@
+//! `egret token mint`: a signed token for one sandbox.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use egret_policy::units::parse_duration;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::{BAD_INPUT, FAILED, Failure, finish, read_file};
+use crate::identity::{Audience, Claims, LimitClaims, MAX_LIFETIME, MAX_TOKEN, SigningKey, now, sign};
+
+/// Octets of randomness in a token's ID.
+const ID_LENGTH: usize = 16;
+
+#[derive(Debug, Args)]
+pub(super) struct MintArgs {
+    /// Private key to sign with
+    #[arg(long, value_name = "FILE", default_value = "certs/token.key")]
+    key: PathBuf,
+    /// Sandbox that the token makes of its bearer
+    #[arg(long, value_name = "ID")]
+    sandbox: String,
+    /// Policy that holds for it
+    #[arg(long, value_name = "NAME")]
+    policy: String,
+    /// How long it is valid, as 90s, 15m or 12h; at most 30d
+    #[arg(long, value_name = "TIME", default_value = "15m", value_parser = read_ttl)]
+    ttl: Duration,
+    /// Proxy that it is for, as `audience` of its [identity]
+    #[arg(long, value_name = "WORD", default_value = "egret")]
+    audience: String,
+    /// Network from which it may be used; repeatable [default: anywhere]
+    #[arg(long = "source", value_name = "CIDR")]
+    sources: Vec<String>,
+    /// Word for the audit record
+    #[arg(long, value_name = "TEXT")]
+    workspace: Option<String>,
+    /// Word for the audit record
+    #[arg(long, value_name = "TEXT")]
+    tool: Option<String>,
+    /// Limit beside the policy's, as requests=5/s or bytes=1GiB/day; repeatable
+    #[arg(long = "limit", value_name = "KEY=VALUE")]
+    limits: Vec<String>,
+    /// Print the proxy's URL with the token in it
+    #[arg(long, value_name = "HOST:PORT")]
+    url: Option<String>,
+    /// Print the token and what it claims as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Minted {
+    token: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    url: Option<String>,
+    claims: Claims,
+}
+
+impl MintArgs {
+    pub(super) fn run(self) -> u8 {
+        let json = self.json;
+        finish(self.mint(), json, |minted| minted.url.as_ref().unwrap_or(&minted.token).clone())
+    }
+
+    fn mint(self) -> Result<Minted, Failure> {
+        let key = read_file(&self.key)?;
+        let key = SigningKey::from_pem(&key);
+        let key = key.map_err(|error| (format!("{}: {error}", self.key.display()), BAD_INPUT))?;
+        let url = self.url;
+        let begin = now();
+        let claims = Claims {
+            sub: self.sandbox,
+            policy: self.policy,
+            aud: Audience::One(self.audience),
+            exp: begin.saturating_add(self.ttl.as_secs()),
+            nbf: begin,
+            jti: random_id()?,
+            iat: Some(begin),
+            src: (!self.sources.is_empty()).then_some(self.sources),
+            workspace: self.workspace,
+            tool: self.tool,
+            limits: read_limits(&self.limits)?,
+        };
+        claims.check().map_err(|error| (error.to_string(), BAD_INPUT))?;
+        let token = sign(&claims, &key).map_err(|error| (error.to_string(), FAILED))?;
+        if token.len() > MAX_TOKEN {
+            return Err((
+                format!("the token would be longer than {MAX_TOKEN} bytes; name fewer sources"),
+                BAD_INPUT,
+            ));
+        }
+        let url = url.map(|authority| format!("http://{}:{token}@{authority}", claims.sub));
+        Ok(Minted { token, url, claims })
+    }
+}
+
+fn read_ttl(text: &str) -> Result<Duration, String> {
+    let most = Duration::from_secs(MAX_LIFETIME);
+    parse_duration(text)
+        .filter(|ttl| (Duration::from_secs(1)..=most).contains(ttl))
+        .ok_or_else(|| "write a time from 1s to 30d, as 15m".to_owned())
+}
+
+/// Read as the proxy will read them, so that a token which it would refuse is never made.
+fn read_limits(written: &[String]) -> Result<Option<LimitClaims>, Failure> {
+    let mut limits = Map::new();
+    for text in written {
+        let (key, value) = text
+            .split_once('=')
+            .ok_or_else(|| (format!("--limit {text}: write KEY=VALUE, as requests=5/s"), BAD_INPUT))?;
+        let value = match value.parse::<u32>() {
+            Ok(number) if key == "connections" => Value::from(number),
+            _ => Value::from(value),
+        };
+        if limits.insert(key.to_owned(), value).is_some() {
+            return Err((format!("--limit {key} stands twice"), BAD_INPUT));
+        }
+    }
+    if limits.is_empty() {
+        return Ok(None);
+    }
+    let limits = serde_json::from_value(Value::Object(limits));
+    limits.map(Some).map_err(|error| (format!("--limit: {error}"), BAD_INPUT))
+}
+
+fn random_id() -> Result<String, Failure> {
+    let mut octets = [0; ID_LENGTH];
+    aws_lc_rs::rand::fill(&mut octets)
+        .map_err(|_| ("the system gives no random bytes".to_owned(), FAILED))?;
+    Ok(octets.iter().map(|octet| format!("{octet:02x}")).collect())
+}

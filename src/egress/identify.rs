@@ -1,0 +1,68 @@
+//! Who a client is, and how one is told that it is nobody.
+
+use std::net::{IpAddr, SocketAddr};
+
+use egret_policy::{Client, Reason, Refusal};
+
+use super::{Egress, Malformed, Refused};
+use crate::audit::{Event, Revoke, Text};
+use crate::identity::{Revocation, RevocationsError, Unidentified};
+
+impl Egress {
+    /// Who sends a request with these values of `Proxy-Authorization`, by what is in force now.
+    ///
+    /// # Errors
+    /// Nothing identifies the client, or its credentials are bad.
+    pub fn identify<'a>(
+        &self,
+        source: IpAddr,
+        credentials: impl Iterator<Item = &'a [u8]>,
+    ) -> Result<Client, Unidentified> {
+        self.identities.identify(&self.policy.load(), source, credentials)
+    }
+
+    /// Who the client at this address is, as long as it has sent no credentials.
+    ///
+    /// # Errors
+    /// `identity_required`.
+    pub fn identify_source(&self, source: IpAddr) -> Result<Client, Refusal> {
+        self.policy.load().sandboxes.identify(source)
+    }
+
+    /// Records a request whose client is not known.
+    pub async fn refuse_unidentified(
+        &self,
+        what: Malformed<'_>,
+        peer: SocketAddr,
+        unidentified: Unidentified,
+    ) -> Refused {
+        let Unidentified { refusal, retry_after } = unidentified;
+        let status = self.status(refusal.reason);
+        Refused { retry_after, ..self.refuse(what, peer, refusal, status).await }
+    }
+
+    /// Revokes tokens: requests with them are refused from now on, and open connections closed.
+    /// Blocks until that is on the disk.
+    ///
+    /// # Errors
+    /// It counts, but only until this process ends: it could not be written down.
+    pub fn revoke(&self, what: Revocation) -> Result<(), RevocationsError> {
+        let (token, sandbox) = match &what {
+            Revocation::Jti(id) => (Some(Text::from(id.as_str())), None),
+            Revocation::Sandbox(id) => (None, Some(Text::from(id.as_str()))),
+        };
+        let revoked = self.identities.revoke(what);
+        self.signals.revoked();
+        self.audit.event(&Event::Revoke(Revoke { token, sandbox, kept: revoked.is_ok() }));
+        revoked
+    }
+
+    /// The status that a client gets for this reason: where tokens are on, one that is not
+    /// identified is challenged to send one (RFC 9110 section 15.5.8).
+    pub(super) fn status(&self, reason: Reason) -> u16 {
+        match reason {
+            Reason::IdentityRequired | Reason::IdentityRejected if self.identities.tokens_are_on() => 407,
+            _ => reason.status().unwrap_or(502),
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! Who sends a request: by its credentials alone if it has any, else by its source address.
+//!
+//! Credentials are judged anew for every request. Bad ones never fall back to the source address,
+//! and nothing of them is logged, recorded or told to the client.
+
+mod claims;
+mod credentials;
+mod guesses;
+mod key;
+mod revocations;
+mod token;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use arc_swap::ArcSwapOption;
+use egret_policy::{Client, Policy, Reason, Refusal};
+
+pub use claims::{Audience, BadClaim, Claims, LimitClaims, is_token_id};
+pub use credentials::{Credentials, Unreadable};
+use guesses::Guesses;
+pub use key::{KeyError, PublicKey, SigningKey};
+pub use revocations::{Revocation, Revocations, RevocationsError};
+pub use token::{MAX_LIFETIME, MAX_TOKEN, TokenError, TokenKeys, sign, unverified};
+
+/// Why a request has no client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unidentified {
+    /// `identity_required`, `identity_rejected` or `rate_limited`.
+    pub refusal: Refusal,
+    /// When to try again, of `rate_limited`.
+    pub retry_after: Option<Duration>,
+}
+
+impl From<Refusal> for Unidentified {
+    fn from(refusal: Refusal) -> Self {
+        Self { refusal, retry_after: None }
+    }
+}
+
+/// What identifies clients beside the policy's own table of sources.
+#[derive(Debug)]
+pub struct Identities {
+    /// `None` while tokens are off.
+    keys: ArcSwapOption<TokenKeys>,
+    revocations: Revocations,
+    guesses: Guesses,
+}
+
+impl Identities {
+    /// With keys, if tokens are on, and what was revoked before.
+    #[must_use]
+    pub fn new(keys: Option<TokenKeys>, revocations: Revocations) -> Self {
+        let keys = ArcSwapOption::from_pointee(keys);
+        Self { keys, revocations, guesses: Guesses::default() }
+    }
+
+    /// Puts other keys in force.
+    pub fn replace_keys(&self, keys: Option<TokenKeys>) {
+        self.keys.store(keys.map(Arc::new));
+    }
+
+    /// Are there keys that tokens are verified with?
+    #[must_use]
+    pub fn tokens_are_on(&self) -> bool {
+        self.keys.load().is_some()
+    }
+
+    /// Who sends a request with these values of `Proxy-Authorization` from this address.
+    ///
+    /// # Errors
+    /// Nothing identifies the client, or its credentials are bad.
+    pub fn identify<'a>(
+        &self,
+        policy: &Policy,
+        source: IpAddr,
+        credentials: impl Iterator<Item = &'a [u8]>,
+    ) -> Result<Client, Unidentified> {
+        let source = source.to_canonical();
+        let credentials = match Credentials::read(credentials) {
+            Ok(None) => return Ok(policy.sandboxes.identify(source)?),
+            Ok(Some(credentials)) => Ok(credentials),
+            Err(unreadable) => Err(unreadable),
+        };
+        let Some(keys) = self.keys.load_full() else {
+            return Err(rejected("credentials are not accepted here").into());
+        };
+        let sent = credentials.as_ref().ok().map(|credentials| credentials.token.as_str());
+        let started = Instant::now();
+        if let Err(left) = self.guesses.admit(source, sent, started) {
+            let refusal = Refusal::new(Reason::RateLimited).with_detail("too many bad credentials");
+            return Err(Unidentified { refusal, retry_after: Some(left) });
+        }
+        let judged = match credentials {
+            Ok(credentials) => {
+                self.judge(&keys, policy, &credentials, source).map(|client| (client, credentials))
+            }
+            Err(unreadable) => Err(rejected(unreadable.to_string())),
+        };
+        match judged {
+            Ok((client, credentials)) => {
+                self.guesses.know(source, &credentials.token, started);
+                Ok(client)
+            }
+            Err(refusal) => {
+                self.guesses.count(source, started);
+                Err(refusal.into())
+            }
+        }
+    }
+
+    fn judge(
+        &self,
+        keys: &TokenKeys,
+        policy: &Policy,
+        credentials: &Credentials,
+        source: IpAddr,
+    ) -> Result<Client, Refusal> {
+        let identified = keys.identify(credentials, source, now());
+        let client = identified.map_err(|(error, claims)| match claims {
+            // Signed by a key in force, so these words are the operator's.
+            Some(claims) => rejected(format!("{error}: {}", whose(&claims.sub, &claims.jti))),
+            None => rejected(error.to_string()),
+        })?;
+        let refuse = |error: TokenError| {
+            let id = client.token().map(|token| &*token.id).unwrap_or_default();
+            Err(rejected(format!("{error}: {}", whose(&client.sandbox, id))))
+        };
+        if policy.effective(&client).is_none() {
+            return refuse(TokenError::Policy);
+        }
+        if self.is_revoked(&client) {
+            return refuse(TokenError::Revoked);
+        }
+        Ok(client)
+    }
+
+    /// May a client that was identified go on? Its token must not have been revoked since, and the
+    /// key that signed it must still be in force. That it has expired ends nothing.
+    #[must_use]
+    pub fn still_hold(&self, client: &Client) -> bool {
+        let Some(token) = client.token() else {
+            return true;
+        };
+        self.keys.load().as_ref().is_some_and(|keys| keys.trust(token)) && !self.is_revoked(client)
+    }
+
+    /// Revokes tokens, and returns when that is on the disk. Blocks.
+    ///
+    /// # Errors
+    /// It counts, but only until this process ends: it could not be written down.
+    pub fn revoke(&self, what: Revocation) -> Result<(), RevocationsError> {
+        self.revocations.add(what, now())
+    }
+
+    fn is_revoked(&self, client: &Client) -> bool {
+        client.token().is_some_and(|token| self.revocations.cover(&client.sandbox, token))
+    }
+}
+
+fn rejected(detail: impl Into<Arc<str>>) -> Refusal {
+    Refusal::new(Reason::IdentityRejected).with_detail(detail)
+}
+
+fn whose(sandbox: &str, id: &str) -> String {
+    format!("sandbox {}, token {}", sandbox.escape_debug(), id.escape_debug())
+}
+
+/// Seconds since 1970.
+#[must_use]
+pub fn now() -> u64 {
+    // A clock before 1970 leaves no token valid.
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+#[cfg(test)]
+mod tests;
