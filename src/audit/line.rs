@@ -37,7 +37,7 @@ impl Line {
     }
 }
 
-/// Compact JSON in printable ASCII: everything else is written as `\uXXXX`.
+/// Compact JSON in printable ASCII: everything else is written as its UTF-16 units (RFC 8259 section 7).
 ///
 /// JSON itself demands this of the characters below U+0020 only. DEL, the C1 controls, line and
 /// paragraph separators, bidirectional and invisible characters could still fool a terminal, an
