@@ -12,21 +12,9 @@ use crate::support::wait_for;
 
 const LIMIT: Duration = Duration::from_secs(10);
 
-fn echo() -> Origin {
-    Origin::start(|visit| {
-        loop {
-            let some = visit.some()?;
-            if some.is_empty() {
-                return visit.finish();
-            }
-            visit.send(some)?;
-        }
-    })
-}
-
 /// Two tunnels, then a policy without the name of the second, told by `tell`.
 fn closes_what_the_new_policy_refuses(tell: impl FnOnce(&Egret)) {
-    let origin = echo();
+    let origin = Origin::echoing();
     let port = origin.port();
     let egret = Egret::with(config(&["stays.test", "goes.test"], port)).start();
     let mut stays = Client::tunnel(egret.proxy, &format!("stays.test:{port}"));
@@ -69,7 +57,7 @@ fn by_file_change() {
 
 #[test]
 fn a_bad_candidate_changes_nothing() {
-    let origin = echo();
+    let origin = Origin::echoing();
     let port = origin.port();
     let egret = Egret::with(config(&["stays.test"], port)).start();
     let mut tunnel = Client::tunnel(egret.proxy, &format!("stays.test:{port}"));

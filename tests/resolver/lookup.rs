@@ -28,6 +28,18 @@ fn only_v4(question: &Question) -> Vec<Reply> {
     }
 }
 
+/// The same after 200 ms, and not to be kept.
+fn slow_v4(question: &Question) -> Vec<Reply> {
+    match question.kind {
+        A => vec![Reply {
+            answers: vec![address(&question.name, "192.0.2.7", 0)],
+            delay: Duration::from_millis(200),
+            ..Reply::default()
+        }],
+        _ => nothing(),
+    }
+}
+
 #[tokio::test]
 async fn one_absolute_question_for_each_family() {
     let server = DnsServer::start(only_v4);
@@ -245,14 +257,7 @@ async fn no_ttl_and_absurd_ttls_are_not_kept() {
 
 #[tokio::test]
 async fn the_same_name_at_the_same_time_is_asked_once() {
-    let server = DnsServer::start(|question| match question.kind {
-        A => vec![Reply {
-            answers: vec![address(&question.name, "192.0.2.7", 0)],
-            delay: Duration::from_millis(200),
-            ..Reply::default()
-        }],
-        _ => nothing(),
-    });
+    let server = DnsServer::start(slow_v4);
     let resolver = std::sync::Arc::new(resolver(&server));
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..50 {
@@ -286,14 +291,7 @@ async fn more_names_at_once_than_turns() {
 
 #[tokio::test]
 async fn a_waiter_takes_over_from_one_that_gives_up() {
-    let server = DnsServer::start(|question| match question.kind {
-        A => vec![Reply {
-            answers: vec![address(&question.name, "192.0.2.7", 0)],
-            delay: Duration::from_millis(200),
-            ..Reply::default()
-        }],
-        _ => nothing(),
-    });
+    let server = DnsServer::start(slow_v4);
     let resolver = std::sync::Arc::new(resolver(&server));
     let other = std::sync::Arc::clone(&resolver);
     let first = tokio::spawn(async move { other.lookup("a.test").await });

@@ -76,6 +76,19 @@ impl Origin {
         })
     }
 
+    /// Says again what it hears, until the client has finished.
+    pub fn echoing() -> Self {
+        Self::start(|visit| {
+            loop {
+                let some = visit.some()?;
+                if some.is_empty() {
+                    return visit.finish();
+                }
+                visit.send(some)?;
+            }
+        })
+    }
+
     pub fn port(&self) -> u16 {
         self.address.port()
     }

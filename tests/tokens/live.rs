@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use crate::setup::{
-    Keys, answering, ask, bearer, config, connect, echoing, egret as run, get, printed, reason, serving,
-    tunnel,
+    Keys, answering, ask, bearer, config, connect, egret as run, get, printed, reason, serving, tunnel,
 };
 use crate::support::client::Client;
 use crate::support::egret::Egret;
+use crate::support::origin::Origin;
 use crate::support::wait_for;
 
 const LIMIT: Duration = Duration::from_secs(10);
@@ -24,7 +24,7 @@ fn alive(tunnel: &mut Client) {
 
 #[test]
 fn a_revocation_closes_tunnels_and_outlives_the_process() {
-    let (keys, origin) = (Keys::new(), echoing());
+    let (keys, origin) = (Keys::new(), Origin::echoing());
     let mut egret = serving(&origin, &[&keys]);
     let (one, id) = keys.mint(&[]);
     let (two, _) = keys.mint(&[]);
@@ -65,7 +65,7 @@ fn a_revocation_closes_tunnels_and_outlives_the_process() {
 
 #[test]
 fn an_expired_token_keeps_its_tunnel_and_opens_no_other() {
-    let (keys, origin) = (Keys::new(), echoing());
+    let (keys, origin) = (Keys::new(), Origin::echoing());
     let egret = serving(&origin, &[&keys]);
     let (token, _) = keys.mint(&["--ttl", "2s"]);
     let mut open = tunnel(&egret, &origin, &bearer(&token));
@@ -77,7 +77,7 @@ fn an_expired_token_keeps_its_tunnel_and_opens_no_other() {
 
 #[test]
 fn keys_are_changed_without_a_restart() {
-    let (old, new, origin) = (Keys::new(), Keys::new(), echoing());
+    let (old, new, origin) = (Keys::new(), Keys::new(), Origin::echoing());
     let egret = serving(&origin, &[&old]);
     let (of_old, of_new) = (old.mint(&[]).0, new.mint(&[]).0);
     let mut first = tunnel(&egret, &origin, &bearer(&of_old));

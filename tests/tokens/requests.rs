@@ -3,11 +3,12 @@
 use std::time::{Duration, Instant};
 
 use crate::setup::{
-    Keys, answering, ask, base64, basic, bearer, config, connect, echoing, get, reason, serving, tunnel,
+    Keys, answering, ask, base64, basic, bearer, config, connect, get, reason, serving, tunnel,
 };
 use crate::support::client::Client;
 use crate::support::egret::Egret;
 use crate::support::http1::latin1;
+use crate::support::origin::Origin;
 use crate::support::wait_for;
 
 #[test]
@@ -59,7 +60,7 @@ fn a_challenge_is_answered_on_the_same_connection() {
 
 #[test]
 fn a_refused_connect_says_that_it_closes() {
-    let (keys, origin) = (Keys::new(), echoing());
+    let (keys, origin) = (Keys::new(), Origin::echoing());
     let egret = serving(&origin, &[&keys]);
     let mut client = Client::connect_from("127.0.0.2", egret.proxy);
     client.send(connect(&origin, ""));
@@ -166,7 +167,7 @@ fn a_token_does_not_travel() {
 
 #[test]
 fn a_token_narrows_the_policy_for_itself() {
-    let (keys, origin) = (Keys::new(), echoing());
+    let (keys, origin) = (Keys::new(), Origin::echoing());
     let egret = serving(&origin, &[&keys]);
     let (narrow, _) = keys.mint(&["--limit", "connections=1", "--limit", "bytes=6/hour"]);
     let (wide, _) = keys.mint(&[]);

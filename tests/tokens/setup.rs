@@ -96,19 +96,6 @@ pub fn answering() -> Origin {
     Origin::replying("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 }
 
-/// An origin that says again what it hears.
-pub fn echoing() -> Origin {
-    Origin::start(|visit| {
-        loop {
-            let some = visit.some()?;
-            if some.is_empty() {
-                return visit.finish();
-            }
-            visit.send(some)?;
-        }
-    })
-}
-
 /// `Proxy-Authorization` with user and token.
 pub fn basic(user: &str, token: &str) -> String {
     format!("Proxy-Authorization: Basic {}\r\n", base64(format!("{user}:{token}").as_bytes()))
