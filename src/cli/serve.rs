@@ -109,8 +109,7 @@ async fn serve(loaded: Loaded, source: ConfigSource, files: Files, budget: Budge
     let signals = Signals::new(policy.generation);
     let metrics = Arc::new(Metrics::default());
     metrics.started(policy.generation);
-    let egress = Arc::new(Egress::new(Parts {
-        policy: Arc::new(policy),
+    let parts = Parts {
         identities: Identities::new(token_keys, open_revocations(&settings)?),
         resolver: Resolver::new(ResolverSettings { in_flight: budget.look_ups, ..settings.dns.resolver() })
             .map_err(|error| error.to_string())?,
@@ -125,7 +124,8 @@ async fn serve(loaded: Loaded, source: ConfigSource, files: Files, budget: Budge
         signals: signals.clone(),
         metrics,
         timeouts: settings.timeouts,
-    }));
+    };
+    let egress = Arc::new(Egress::new(Arc::new(policy), parts));
     let reloader = Arc::new(Reloader::new(
         source,
         bound.own.clone(),

@@ -40,7 +40,7 @@ impl Redial {
     /// None of the addresses connects; the reason says how that failed.
     pub async fn connect(&self) -> Result<Upstream, Reason> {
         let connected = self.egress.dial(&self.route).await;
-        let connected = connected.map_err(|error| super::dial_reason(error.cause))?;
+        let connected = connected.map_err(|error| super::refuse::dial_reason(error.cause))?;
         let opened = Upstream::open(connected.stream, connected.peer).await;
         opened.map_err(|_| Reason::UpstreamProtocol)
     }
@@ -139,7 +139,7 @@ impl Exchange {
     /// comes with what was already read from it.
     pub async fn carry(self, client: (TcpStream, Bytes), origin: (TcpStream, Bytes), status: u16) {
         let Self { mut stop, watch, redial, permit, .. } = self;
-        let _open = watch.egress.metrics.tunnel_open();
+        let _open = watch.egress.parts.metrics.tunnel_open();
         let tunnel =
             relay::Tunnel { client: client.0, upstream: origin.0, early_up: client.1, early_down: origin.1 };
         let limits = relay_limits(&redial.route);

@@ -43,7 +43,7 @@ impl FlowWatch {
     /// Records the end, once.
     pub(super) fn record(&mut self, reason: Reason, error: Option<String>, status: Option<u16>) {
         if let Some(flow) = self.flow.take() {
-            self.egress.metrics.moved(&self.counters);
+            self.egress.parts.metrics.moved(&self.counters);
             close(flow, &self.counters, reason, error, status);
         }
     }

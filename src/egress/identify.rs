@@ -18,7 +18,7 @@ impl Egress {
         source: IpAddr,
         credentials: impl Iterator<Item = &'a [u8]>,
     ) -> Result<Client, Unidentified> {
-        self.identities.identify(&self.policy.load(), source, credentials)
+        self.parts.identities.identify(&self.policy.load(), source, credentials)
     }
 
     /// Who the client at this address is, as long as it has sent no credentials.
@@ -51,9 +51,9 @@ impl Egress {
             Revocation::Jti(id) => (Some(Text::from(id.as_str())), None),
             Revocation::Sandbox(id) => (None, Some(Text::from(id.as_str()))),
         };
-        let revoked = self.identities.revoke(what);
-        self.signals.revoked();
-        self.audit.event(&Event::Revoke(Revoke { token, sandbox, kept: revoked.is_ok() }));
+        let revoked = self.parts.identities.revoke(what);
+        self.parts.signals.revoked();
+        self.parts.audit.event(&Event::Revoke(Revoke { token, sandbox, kept: revoked.is_ok() }));
         revoked
     }
 
@@ -61,7 +61,9 @@ impl Egress {
     /// identified is challenged to send one (RFC 9110 section 15.5.8).
     pub(super) fn status(&self, reason: Reason) -> u16 {
         match reason {
-            Reason::IdentityRequired | Reason::IdentityRejected if self.identities.tokens_are_on() => 407,
+            Reason::IdentityRequired | Reason::IdentityRejected if self.parts.identities.tokens_are_on() => {
+                407
+            }
             _ => reason.status().unwrap_or(502),
         }
     }

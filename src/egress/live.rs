@@ -140,7 +140,7 @@ impl Stop {
             if !state.audit {
                 return Reason::AuditUnavailable;
             }
-            if !self.egress.identities.still_hold(&self.intent.client) {
+            if !self.egress.parts.identities.still_hold(&self.intent.client) {
                 return Reason::IdentityRejected;
             }
             // The policy itself is looked at, not the signal: it is stored first.

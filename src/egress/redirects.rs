@@ -140,7 +140,7 @@ impl Egress {
                 Endpoint { scheme: Text::from(scheme.as_str()), host: Text::from(host.as_str()), port: *port }
             }
         };
-        self.audit.event(&Event::Redirect(Redirect {
+        self.parts.audit.event(&Event::Redirect(Redirect {
             id,
             sandbox: Text::from(&*intent.client.sandbox),
             from: endpoint(&intent.destination),
@@ -160,7 +160,7 @@ fn endpoint(destination: &Destination) -> Endpoint {
     };
     Endpoint {
         scheme: Text::from(scheme),
-        host: Text::from(super::host_text(destination.host())),
+        host: Text::from(super::refuse::host_text(destination.host())),
         port: destination.port(),
     }
 }

@@ -71,12 +71,12 @@ impl Tunnel {
         async move {
             if tls == TlsRule::Required {
                 // Boxed: it is over when the tunnel begins.
-                let checked = Box::pin(opening.check_name(watch.egress.timeouts.tls)).await;
+                let checked = Box::pin(opening.check_name(watch.egress.parts.timeouts.tls)).await;
                 if let Err(NameFault { reason, detail }) = checked {
                     return watch.record(reason, detail, None);
                 }
             }
-            let _open = watch.egress.metrics.tunnel_open();
+            let _open = watch.egress.parts.metrics.tunnel_open();
             let Opening { client, early, mut stop, .. } = opening;
             let early_up = early.freeze();
             let tunnel = relay::Tunnel { client, upstream, early_up, early_down: Bytes::new() };

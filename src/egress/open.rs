@@ -1,0 +1,249 @@
+//! Opening a way out, step by step in the one order: decide, resolve, pin, dial, record.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use egret_policy::{Grant, Intent, PinnedAddr, Policy, Reason, Refusal, Resolution, Route, Verdict};
+
+use super::refuse::{dns_reason, unrecorded};
+use super::{Egress, Exchange, Refused, Stop, Tunnel, live};
+use crate::audit::{self, Attempt, Text};
+use crate::dial::{Connected, DialCause, DialError};
+use crate::forward::Upstream;
+use crate::limit::{Account, Exceeded, Permit};
+use crate::resolve::ResolveError;
+
+/// An intent that was allowed and resolved; nothing has been dialled yet.
+struct Admitted {
+    attempt: Attempt,
+    route: Route,
+    permit: Permit,
+    generation: u64,
+}
+
+impl Egress {
+    /// Opens a tunnel.
+    ///
+    /// # Errors
+    /// The refusal, recorded.
+    pub async fn open_tunnel(self: &Arc<Self>, intent: Intent, peer: SocketAddr) -> Result<Tunnel, Refused> {
+        let Admitted { mut attempt, route, permit, generation } = self.admit(&intent, peer).await?;
+        let connected = match self.dial(&route).await {
+            Ok(connected) => connected,
+            Err(error) => return Err(self.refuse_dial(attempt, &error).await),
+        };
+        note_dialed(&mut attempt, &connected);
+        let attempt = self.still_current(attempt, &intent, connected.peer, generation).await?;
+        let flow = self.permit(attempt).await?;
+        let stop = self.stop_for(intent, &route, connected.peer, generation);
+        Ok(Tunnel::new(Arc::clone(self), connected.stream, route, flow, permit, stop))
+    }
+
+    /// Opens the way for one request, over a pooled connection if one fits.
+    ///
+    /// # Errors
+    /// The refusal, recorded.
+    pub async fn open_exchange(
+        self: &Arc<Self>,
+        intent: Intent,
+        peer: SocketAddr,
+    ) -> Result<Exchange, Refused> {
+        let Admitted { mut attempt, route, permit, generation } = self.admit(&intent, peer).await?;
+        let upstream = match self.pool.take(&intent, &route) {
+            Some(upstream) => {
+                attempt.outcome_mut().dialed = Some(upstream.address().socket_addr().ip());
+                upstream
+            }
+            None => match self.dial(&route).await {
+                Ok(connected) => {
+                    note_dialed(&mut attempt, &connected);
+                    match Upstream::open(connected.stream, connected.peer).await {
+                        Ok(upstream) => upstream,
+                        Err(error) => {
+                            let refusal = Refusal::new(Reason::UpstreamProtocol);
+                            let refusal = refusal.with_detail(error.to_string());
+                            return Err(self.refuse_for(attempt, refusal).await);
+                        }
+                    }
+                }
+                Err(error) => return Err(self.refuse_dial(attempt, &error).await),
+            },
+        };
+        let attempt = self.still_current(attempt, &intent, upstream.address(), generation).await?;
+        let flow = self.permit(attempt).await?;
+        let stop = self.stop_for(intent.clone(), &route, upstream.address(), generation);
+        Ok(Exchange::new(Arc::clone(self), intent, upstream, route, flow, permit, stop))
+    }
+
+    /// Decides a request that the proxy answers itself, with this status.
+    ///
+    /// # Errors
+    /// The refusal, recorded.
+    pub async fn answer_here(&self, intent: &Intent, peer: SocketAddr, status: u16) -> Result<(), Refused> {
+        let Admitted { mut attempt, .. } = self.admit(intent, peer).await?;
+        attempt.outcome_mut().status = Some(status);
+        let id = attempt.id().to_string();
+        self.parts.metrics.decided("allow", Reason::Allowed);
+        attempt.refuse().await.map_err(|error| unrecorded(&error, id))
+    }
+
+    fn stop_for(
+        self: &Arc<Self>,
+        intent: Intent,
+        route: &Route,
+        address: PinnedAddr,
+        generation: u64,
+    ) -> Stop {
+        Stop::new(Arc::clone(self), self.parts.signals.subscribe(), intent, address, route.tls, generation)
+    }
+
+    /// Refuses what is no longer permitted: a policy may have come into force, or a token been
+    /// revoked, while DNS or the dial took their time.
+    async fn still_current(
+        &self,
+        attempt: Attempt,
+        intent: &Intent,
+        address: PinnedAddr,
+        generation: u64,
+    ) -> Result<Attempt, Refused> {
+        if !self.parts.identities.still_hold(&intent.client) {
+            let refusal = Refusal::new(Reason::IdentityRejected);
+            return Err(self.refuse_for(attempt, refusal.with_detail("the token no longer holds")).await);
+        }
+        let policy = self.policy.load_full();
+        if policy.generation == generation || live::still_allowed(&policy, intent, address, None) {
+            return Ok(attempt);
+        }
+        let refusal = match policy.decide(intent) {
+            Verdict::Deny(refusal) => refusal,
+            Verdict::Allow(_) => Refusal::new(Reason::AddressNotAllowed),
+        };
+        Err(self.refuse_for(attempt, refusal.with_detail("the policy has changed meanwhile")).await)
+    }
+
+    /// Dials; once more without idle connections if there was no descriptor.
+    pub(super) async fn dial(&self, route: &Route) -> Result<Connected, DialError> {
+        match self.parts.dialer.connect(route).await {
+            Err(error) if error.cause == DialCause::Overloaded => {
+                self.shed_idle();
+                self.parts.dialer.connect(route).await
+            }
+            result => result,
+        }
+    }
+
+    /// Decides, resolves and pins.
+    async fn admit(&self, intent: &Intent, peer: SocketAddr) -> Result<Admitted, Refused> {
+        let mut attempt = self.parts.audit.begin(self.request_record(intent, peer));
+        if self.parts.signals.stopping() {
+            return Err(self.refuse_for(attempt, Refusal::new(Reason::ShuttingDown)).await);
+        }
+        if self.parts.signals.audit_failed() {
+            // Known beforehand: no need to look up or dial for it.
+            return Err(self.refuse_for(attempt, Refusal::new(Reason::AuditUnavailable)).await);
+        }
+        let policy = self.policy.load_full();
+        let outcome = attempt.outcome_mut();
+        outcome.generation = Some(policy.generation);
+        outcome.policy = Some(Text::from(&*intent.client.policy));
+        let permit = match self.take_in(&policy, intent) {
+            Ok(permit) => permit,
+            Err(exceeded) => return Err(self.refuse_limit(attempt, &exceeded).await),
+        };
+        let grant = match policy.decide(intent) {
+            Verdict::Allow(grant) => grant,
+            Verdict::Deny(refusal) => return Err(self.refuse_for(attempt, refusal).await),
+        };
+        if let Err(exceeded) = permit.count_host(grant.host()) {
+            return Err(self.refuse_limit(attempt, &exceeded).await);
+        }
+        note_grant(&mut attempt, &grant);
+        let started = Instant::now();
+        let looked_up = self.look_up(intent, &grant).await;
+        self.parts.metrics.dns_seconds.observe(started.elapsed().as_secs_f64());
+        if grant.host().name().is_some() {
+            attempt.outcome_mut().dns = Some(started.elapsed());
+        }
+        let resolution = match looked_up {
+            Ok(resolution) => resolution,
+            Err(error) => {
+                let refusal = Refusal::new(dns_reason(&error)).with_detail(error.to_string());
+                return Err(self.refuse_for(attempt, refusal).await);
+            }
+        };
+        attempt.outcome_mut().addresses = Some(resolution.addresses.iter().copied().collect());
+        match grant.pin(&resolution, crate::dial::is_local) {
+            Ok(route) => {
+                let outcome = attempt.outcome_mut();
+                outcome.reason = Reason::Allowed.code();
+                outcome.rule = route.rule.as_deref().map(Text::from);
+                if let Some(held_back) = &route.would_deny {
+                    outcome.verdict = audit::Verdict::WouldDeny;
+                    outcome.reason = held_back.reason.code();
+                    outcome.rule = held_back.rule.as_deref().map(Text::from);
+                }
+                Ok(Admitted { attempt, route, permit, generation: policy.generation })
+            }
+            Err(refusal) => {
+                attempt.outcome_mut().verdict = audit::Verdict::Deny;
+                Err(self.refuse_for(attempt, refusal).await)
+            }
+        }
+    }
+
+    /// Looks a granted host up. What is not known yet waits for one of the sandbox's own turns, so
+    /// that slow names of one sandbox leave the servers to the others.
+    pub(super) async fn look_up(&self, intent: &Intent, grant: &Grant) -> Result<Resolution, ResolveError> {
+        if let Some(known) = self.parts.resolver.known(grant) {
+            return known;
+        }
+        let Some(_turn) = self.turns.take(&intent.client.sandbox, self.parts.resolver.timeout()).await else {
+            return Err(ResolveError::Timeout);
+        };
+        self.parts.resolver.resolve(grant).await
+    }
+
+    async fn permit(&self, attempt: Attempt) -> Result<audit::Flow, Refused> {
+        let id = attempt.id().to_string();
+        let observed = attempt.verdict() == audit::Verdict::WouldDeny;
+        match attempt.permit().await {
+            Ok(flow) => {
+                let verdict = if observed { "would_deny" } else { "allow" };
+                self.parts.metrics.decided(verdict, Reason::Allowed);
+                Ok(flow)
+            }
+            Err(error) => {
+                self.parts.metrics.decided("deny", Reason::AuditUnavailable);
+                Err(unrecorded(&error, id))
+            }
+        }
+    }
+
+    fn take_in(&self, policy: &Policy, intent: &Intent) -> Result<Permit, Exceeded> {
+        let client = &intent.client;
+        let limits = policy.effective(client).map(|effective| Arc::clone(&effective.limits));
+        let mut accounts = vec![(Account::of_sandbox(client), limits.unwrap_or_default())];
+        accounts.extend(Account::of_token(client));
+        self.limiter.admit(accounts)
+    }
+}
+
+/// What holds of a grant if nothing comes of it.
+fn note_grant(attempt: &mut Attempt, grant: &Grant) {
+    let outcome = attempt.outcome_mut();
+    outcome.verdict = audit::Verdict::Allow;
+    if let Some(held_back) = grant.would_deny() {
+        outcome.verdict = audit::Verdict::WouldDeny;
+        outcome.rule = held_back.rule.as_deref().map(Text::from);
+    }
+}
+
+fn note_dialed(attempt: &mut Attempt, connected: &Connected) {
+    let outcome = attempt.outcome_mut();
+    outcome.dialed = Some(connected.peer.socket_addr().ip());
+    if !connected.failed.is_empty() {
+        let failed: Vec<_> = connected.failed.iter().map(ToString::to_string).collect();
+        outcome.detail = Some(Text::from(failed.join("; ")));
+    }
+}

@@ -1,0 +1,174 @@
+//! Refusals of all kinds: what is recorded of them, and what the client is told.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use egret_policy::{Action, Client, Destination, Host, Intent, Reason, Refusal};
+
+use super::Egress;
+use crate::audit::{self, Attempt, AuditUnavailable, Text};
+use crate::dial::{DialCause, DialError};
+use crate::limit::Exceeded;
+use crate::resolve::ResolveError;
+
+/// A refusal that has been recorded.
+#[derive(Debug)]
+pub struct Refused {
+    /// Why.
+    pub refusal: Refusal,
+    /// The status that the client gets.
+    pub status: u16,
+    /// The audit ID.
+    pub id: String,
+    /// When a new attempt can succeed, where that is known.
+    pub retry_after: Option<Duration>,
+}
+
+/// A request that never became an intent: what is known of it, for the record.
+#[derive(Debug, Default)]
+pub struct Malformed<'a> {
+    /// Who sent it, if it got that far.
+    pub client: Option<&'a Client>,
+    /// The method, if there is one.
+    pub method: Option<&'a str>,
+    /// Where it wanted to go, if that can be read.
+    pub destination: Option<&'a Destination>,
+    /// The path at that place, without the query.
+    pub path: Option<&'a [u8]>,
+    /// Without a destination: what stands where the authority belongs.
+    pub target: Option<&'a [u8]>,
+}
+
+impl Egress {
+    /// Records a request that could not be understood, or whose client is not known.
+    pub async fn refuse(
+        &self,
+        what: Malformed<'_>,
+        peer: SocketAddr,
+        refusal: Refusal,
+        status: u16,
+    ) -> Refused {
+        let mut request = audit::Request {
+            client: Some(peer),
+            method: what.method.map(Text::from),
+            path: what.path.map(|path| self.parts.paths.record(path)),
+            host: what.target.filter(|target| !target.is_empty()).map(Text::new),
+            ..audit::Request::default()
+        };
+        if let Some(client) = what.client {
+            identify_record(&mut request, client);
+        }
+        if let Some(destination) = what.destination {
+            place_record(&mut request, destination);
+        }
+        let attempt = self.parts.audit.begin(request);
+        self.refuse_attempt(attempt, refusal, status).await
+    }
+
+    pub(super) async fn refuse_limit(&self, attempt: Attempt, exceeded: &Exceeded) -> Refused {
+        let refusal = Refusal::new(exceeded.reason).with_detail(format!("limit: {}", exceeded.limit));
+        let refused = self.refuse_for(attempt, refusal).await;
+        Refused { retry_after: Some(exceeded.retry_after), ..refused }
+    }
+
+    pub(super) async fn refuse_dial(&self, attempt: Attempt, error: &DialError) -> Refused {
+        let refusal = Refusal::new(dial_reason(error.cause)).with_detail(error.to_string());
+        self.refuse_for(attempt, refusal).await
+    }
+
+    pub(super) async fn refuse_for(&self, attempt: Attempt, refusal: Refusal) -> Refused {
+        let status = self.status(refusal.reason);
+        self.refuse_attempt(attempt, refusal, status).await
+    }
+
+    async fn refuse_attempt(&self, mut attempt: Attempt, refusal: Refusal, status: u16) -> Refused {
+        let outcome = attempt.outcome_mut();
+        outcome.reason = refusal.reason.code();
+        outcome.status = Some(status);
+        if let Some(rule) = &refusal.rule {
+            outcome.rule = Some(Text::from(&**rule));
+        }
+        outcome.detail = refusal.detail.as_deref().map(Text::from);
+        let verdict = match outcome.verdict {
+            audit::Verdict::Allow => "allow",
+            audit::Verdict::Deny => "deny",
+            audit::Verdict::WouldDeny => "would_deny",
+        };
+        self.parts.metrics.decided(verdict, refusal.reason);
+        let id = attempt.id().to_string();
+        // The answer is a refusal either way; the audit's own health is told elsewhere.
+        if let Err(error) = attempt.refuse().await {
+            tracing::debug!(%error, %id, "a refusal could not be recorded");
+        }
+        Refused { refusal, status, id, retry_after: None }
+    }
+
+    pub(super) fn request_record(&self, intent: &Intent, peer: SocketAddr) -> audit::Request {
+        let mut request = audit::Request {
+            client: Some(peer),
+            redirected_from: self.redirects.source_of(intent),
+            ..audit::Request::default()
+        };
+        identify_record(&mut request, &intent.client);
+        place_record(&mut request, &intent.destination);
+        match &intent.action {
+            Action::Tunnel => {
+                request.protocol = Some(audit::Protocol::Connect);
+                request.method = Some(Text::from("CONNECT"));
+            }
+            Action::Place => {}
+            Action::Request { method, path } => {
+                request.protocol = Some(audit::Protocol::Http);
+                request.method = Some(Text::from(&**method));
+                request.path = Some(self.parts.paths.record(path));
+            }
+        }
+        request
+    }
+}
+
+/// The host as records show it: an IPv6 address without brackets.
+pub(super) fn host_text(host: &Host) -> String {
+    match host {
+        Host::Name(name) => name.to_string(),
+        Host::Address(address) => address.to_string(),
+    }
+}
+
+pub(super) fn identify_record(request: &mut audit::Request, client: &Client) {
+    request.sandbox = Some(Text::from(&*client.sandbox));
+    request.identity = Some((&client.identity).into());
+    if let Some(token) = client.token() {
+        request.workspace = token.workspace.as_deref().map(Text::from);
+        request.tool = token.tool.as_deref().map(Text::from);
+    }
+}
+
+pub(super) fn place_record(request: &mut audit::Request, destination: &Destination) {
+    request.scheme = Some(destination.scheme().as_str());
+    request.host = Some(Text::from(host_text(destination.host())));
+    request.port = Some(destination.port());
+}
+
+pub(crate) fn dns_reason(error: &ResolveError) -> Reason {
+    match error {
+        ResolveError::NotFound { .. } => Reason::DnsNotFound,
+        ResolveError::Failed(_) => Reason::DnsFailed,
+        ResolveError::Timeout => Reason::DnsTimeout,
+    }
+}
+
+pub(super) const fn dial_reason(cause: DialCause) -> Reason {
+    match cause {
+        DialCause::Refused => Reason::ConnectRefused,
+        DialCause::Timeout => Reason::ConnectTimeout,
+        DialCause::Unroutable | DialCause::Other => Reason::ConnectUnroutable,
+        DialCause::Overloaded => Reason::Overloaded,
+    }
+}
+
+/// What can't be recorded is refused.
+pub(super) fn unrecorded(error: &AuditUnavailable, id: String) -> Refused {
+    let refusal = Refusal::new(Reason::AuditUnavailable).with_detail(error.to_string());
+    Refused { refusal, status: 503, id, retry_after: None }
+}
