@@ -23,3 +23,4 @@ pub mod relay;
 pub mod reload;
 pub mod resolve;
 pub mod server;
+pub mod stream;

@@ -189,7 +189,7 @@ impl Server {
         self.tasks.spawn(async move {
             let closing = gate.egress.closing();
             let served = tokio::select! {
-                served = http::serve(gate, stream, peer) => served,
+                served = http::serve(gate, stream.into(), peer) => served,
                 // What does not end by itself at a stop is dropped.
                 () = closing => None,
             };

@@ -51,6 +51,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "redirect",
             "relay",
             "resolve",
+            "stream",
         ],
     ),
     (
@@ -63,6 +64,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "forward::Upstream",
             "http1",
             "redirect",
+            "stream",
         ],
     ),
     ("forward", &["http1"]),
@@ -74,11 +76,12 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("main", &[]),
     ("metrics", &["audit::Audit", "relay::Counters"]),
     ("redirect", &[]),
-    ("relay", &[]),
+    ("relay", &["stream"]),
     ("reload", &["audit", "config", "egress"]),
     // DNS servers are spoken to through the one place that opens sockets.
     ("resolve", &["dial::ConfiguredAddr", "dial::configured_tcp", "dial::configured_udp"]),
     ("server", &["dial::keep_alive", "entry"]),
+    ("stream", &[]),
 ];
 
 /// Names that only some modules may use, whatever they import.

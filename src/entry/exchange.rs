@@ -9,7 +9,6 @@ use bytes::{Buf, BytesMut};
 use egret_policy::{Action, Client, Destination, Intent, Reason};
 use http::Response;
 use hyper::body::Incoming;
-use tokio::net::TcpStream;
 use tokio::time::{Duration, Instant};
 
 use super::Gate;
@@ -17,13 +16,14 @@ use super::http::{Next, tell};
 use super::outbound::{Interim, Interims, RequestPlan};
 use super::request::Forward;
 use super::response::{Reply, Unusable};
-use super::wire::{Wire, gone, read_into, write_all};
+use super::wire::{Wire, read_into, write_all};
 use crate::egress::{ByteCounters, Exchange, Redial};
 use crate::forward::{BodySender, OutBody, SendError, Upstream};
 use crate::http1::{
     Abort, BodyDecoder, BodyLength, Decoded, Recipient, RequestHead, Version, wants_websocket,
 };
 use crate::redirect;
+use crate::stream::Stream;
 
 /// Forwards one request and its answer.
 pub(super) async fn serve(
@@ -40,7 +40,7 @@ pub(super) async fn serve(
     let opened = tokio::select! {
         opened = gate.egress.open_exchange(intent, peer) => opened,
         // Dropping the attempt cancels the dial and records that.
-        () = gone(&wire.stream) => return Next::Gone,
+        () = wire.stream.failed() => return Next::Gone,
     };
     match opened {
         Ok(exchange) => Run::new(gate, head, &forward, &destination, exchange).serve(wire).await,
@@ -211,7 +211,7 @@ impl<'a> Run<'a> {
     /// Sends the request and relays the response, interim ones included.
     async fn download(
         &mut self,
-        stream: &TcpStream,
+        stream: &Stream,
         mut upstream: Upstream,
         body: OutBody,
         uploaded: &UploadWatch,
@@ -230,7 +230,7 @@ impl<'a> Run<'a> {
             let checked = tokio::select! {
                 checked = self.exchange.check_redirects(&targets) => checked.is_ok(),
                 () = tokio::time::sleep(limit) => false,
-                () = gone(stream) => return Outcome::ClientGone { status: None, error: None },
+                () = stream.failed() => return Outcome::ClientGone { status: None, error: None },
             };
             if !checked {
                 return Outcome::Failed { reason: Reason::RedirectDenied, error: None };
@@ -251,7 +251,7 @@ impl<'a> Run<'a> {
     /// Waits for the head of the final response.
     async fn response(
         &mut self,
-        stream: &TcpStream,
+        stream: &Stream,
         upstream: &mut Upstream,
         body: OutBody,
         uploaded: &UploadWatch,
@@ -274,7 +274,7 @@ impl<'a> Run<'a> {
         let (limit, version) = (self.gate.egress.timeouts().response, self.head.version());
         let (redial, stop) = self.exchange.parts();
         let mut sending = std::pin::pin!(send(redial, upstream, request, &plan, &interims));
-        let mut left = std::pin::pin!(gone(stream));
+        let mut left = std::pin::pin!(stream.failed());
         loop {
             tokio::select! {
                 biased;
@@ -300,7 +300,7 @@ impl<'a> Run<'a> {
     /// Passes a response on, frame by frame.
     async fn relay(
         &mut self,
-        stream: &TcpStream,
+        stream: &Stream,
         mut upstream: Upstream,
         mut reply: Reply,
         uploaded: &UploadWatch,
@@ -393,7 +393,7 @@ async fn until_interim<F: Future>(mut sending: Pin<&mut F>, interims: &Interims)
 
 /// Passes an interim response on, if the client reads it in time.
 async fn pass_on(
-    stream: &TcpStream,
+    stream: &Stream,
     interim: &Interim,
     version: Version,
     limit: Duration,
@@ -445,7 +445,7 @@ struct UploadRun<'a> {
 }
 
 impl UploadRun<'_> {
-    async fn run(mut self, stream: &TcpStream, buffer: &mut BytesMut) -> Upload {
+    async fn run(mut self, stream: &Stream, buffer: &mut BytesMut) -> Upload {
         loop {
             self.watch.touch();
             match self.decoder.decode(buffer) {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 use egret_policy::{Action, Client, Destination, Intent, Reason, Refusal};
-use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
 use super::connect::Connected;
@@ -15,10 +14,11 @@ use super::wire::Wire;
 use super::{Gate, connect, exchange};
 use crate::egress::{Malformed, Refused};
 use crate::http1::{BodyLength, HeadError, HeadReader, Recipient, RequestHead, body_length};
+use crate::stream::Stream;
 
 /// Serves a client's connection until it ends or becomes a tunnel, which is given back: its
 /// future is much smaller than this one.
-pub async fn serve(gate: Arc<Gate>, stream: TcpStream, peer: SocketAddr) -> Option<Connected> {
+pub async fn serve(gate: Arc<Gate>, stream: Stream, peer: SocketAddr) -> Option<Connected> {
     let mut wire = Wire::new(stream, gate.egress.timeouts().body);
     let mut reader = HeadReader::new();
     let mut draining = std::pin::pin!(gate.egress.draining());
