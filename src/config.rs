@@ -4,6 +4,7 @@
 
 mod files;
 mod read;
+mod tls;
 
 pub use files::Files;
 
@@ -15,6 +16,7 @@ use std::time::Duration;
 use egret_policy::reader::{Located, read_document};
 use egret_policy::{Listeners, Nat64Prefix, Policy, Problems, SourceFile, Surroundings};
 
+use crate::client_tls::ClientTls;
 use crate::identity::{PublicKey, TokenKeys};
 use crate::resolve::{DnsServers, ResolverSettings};
 
@@ -44,6 +46,8 @@ pub type StaticHosts = HashMap<String, Vec<IpAddr>>;
 pub struct Listen {
     /// Where clients connect.
     pub proxy: Vec<SocketAddr>,
+    /// Where clients connect over TLS.
+    pub tls: Vec<SocketAddr>,
     /// The control interface.
     pub control: SocketAddr,
     /// The pseudonym in `Via` and `Proxy-Status` (RFC 9110 section 7.6.3).
@@ -146,6 +150,8 @@ pub struct Loaded {
     pub policy: Policy,
     /// What tokens are verified with; `None` where they are off.
     pub token_keys: Option<TokenKeys>,
+    /// How clients are received over TLS; `None` where there is no such listener.
+    pub client_tls: Option<ClientTls>,
     /// Warnings.
     pub problems: Problems,
 }
@@ -195,9 +201,8 @@ pub fn load_noting(
     };
     let read = |mut root: egret_policy::reader::Table<'_, '_>, problems: &mut Problems| {
         let (settings, part) = read::settings(&mut root, files, problems);
-        let own = Listeners {
-            bound: settings.listen.proxy.iter().copied().chain([settings.listen.control]).collect(),
-        };
+        let Listen { proxy, tls, control, .. } = &settings.listen;
+        let own = Listeners { bound: proxy.iter().chain(tls).chain([control]).copied().collect() };
         let around = Surroundings {
             generation,
             listeners: listeners.cloned().unwrap_or(own),
@@ -205,6 +210,7 @@ pub fn load_noting(
             anonymous: part.anonymous,
             // Keys that can't be read are a problem of their own.
             tokens: part.tokens.named,
+            certificates: part.tls.certificates,
         };
         let mut fetch = |name: &str| {
             let path = rules_dir.join(format!("{name}.toml"));
@@ -213,22 +219,23 @@ pub fn load_noting(
         };
         let policy = Policy::read(&mut root, around, &mut fetch, problems);
         root.finish(problems);
-        (settings, policy, part.tokens)
+        (settings, policy, part.tokens, part.tls.client_tls)
     };
-    let (settings, policy, tokens) = read_document(&file, &mut problems, read);
+    let (settings, policy, tokens, client_tls) = read_document(&file, &mut problems, read);
     problems.sort();
     if problems.any_error() {
         return Err(problems);
     }
     let token_keys = (!tokens.keys.is_empty()).then(|| TokenKeys::new(tokens.keys, &tokens.audience));
-    Ok(Loaded { settings, policy, token_keys, problems })
+    Ok(Loaded { settings, policy, token_keys, client_tls, problems })
 }
 
-/// The parts of `[dns]` and `[identity]` that the policy needs.
+/// What is not fixed, or what the policy needs to know of it.
 struct PolicyPart {
     nat64: Vec<Nat64Prefix>,
     anonymous: Option<Located<String>>,
     tokens: Tokens,
+    tls: tls::TlsPart,
 }
 
 /// The part of `[identity]` that tokens need.

@@ -17,10 +17,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use egret_policy::{Policy, Reason};
 
 use crate::audit::{self, Audit, PathRecorder, Text};
+use crate::client_tls::ClientTls;
 use crate::config::Timeouts;
 use crate::dial::Dialer;
 use crate::forward::Pool;
@@ -42,6 +43,7 @@ pub use tunnel::Tunnel;
 /// What every attempt needs.
 pub struct Egress {
     policy: ArcSwap<Policy>,
+    client_tls: ArcSwapOption<ClientTls>,
     parts: Parts,
     limiter: Limiter,
     turns: Turns,
@@ -76,11 +78,12 @@ pub struct Parts {
 }
 
 impl Egress {
-    /// Puts the parts together; `policy` is the first one in force.
+    /// Puts the parts together; `policy` and `client_tls` are the first ones in force.
     #[must_use]
-    pub fn new(policy: Arc<Policy>, parts: Parts) -> Self {
+    pub fn new(policy: Arc<Policy>, client_tls: Option<ClientTls>, parts: Parts) -> Self {
         Self {
             policy: ArcSwap::new(policy),
+            client_tls: ArcSwapOption::from_pointee(client_tls),
             limiter: Limiter::default(),
             turns: Turns::new(parts.look_ups),
             redirects: Redirects::default(),
@@ -96,11 +99,19 @@ impl Egress {
         self.policy.load_full()
     }
 
-    /// Puts another policy and other keys in force: new attempts see them at once, open ones are
-    /// decided again.
-    pub fn replace_policy(&self, policy: Policy, keys: Option<TokenKeys>) {
+    /// How clients are received over TLS.
+    #[must_use]
+    pub fn client_tls(&self) -> Option<Arc<ClientTls>> {
+        self.client_tls.load_full()
+    }
+
+    /// Puts another policy, other keys and other certificates in force: new attempts see them at
+    /// once, open ones are decided again.
+    pub fn replace_policy(&self, policy: Policy, keys: Option<TokenKeys>, client_tls: Option<ClientTls>) {
         let policy = Arc::new(policy);
         self.parts.identities.replace_keys(keys);
+        self.parts.identities.replace_trust(client_tls.as_ref().and_then(ClientTls::trust).cloned());
+        self.client_tls.store(client_tls.map(Arc::new));
         self.policy.store(Arc::clone(&policy));
         self.parts.signals.policy_changed(policy.generation);
         self.pool.retain(|intent, address| {
@@ -112,7 +123,7 @@ impl Egress {
     /// Records that connections were turned away before their requests were read. `peer` is the
     /// last of them.
     pub fn record_overload(&self, peer: SocketAddr, count: u64) {
-        let client = self.identify_source(peer.ip()).ok();
+        let client = self.identify_connection(peer.ip(), None).ok();
         self.parts.audit.event(&audit::Event::Limit(audit::Limit {
             sandbox: Text::from(client.as_ref().map_or("", |client| &*client.sandbox)),
             limit: "max_connections",

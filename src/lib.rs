@@ -6,6 +6,7 @@
 pub mod audit;
 pub mod cli;
 pub mod client_hello;
+pub mod client_tls;
 pub mod config;
 pub mod control;
 pub mod diagnostics;

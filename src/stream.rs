@@ -7,9 +7,11 @@ mod tls;
 
 use std::future::poll_fn;
 use std::io;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::BytesMut;
+use egret_policy::Certificate;
 use rustix::net::{RecvFlags, Shutdown};
 use rustls::ServerConnection;
 use tokio::io::Interest;
@@ -33,10 +35,10 @@ impl From<TcpStream> for Stream {
 }
 
 impl Stream {
-    /// A client's TLS session after its handshake.
+    /// A client's TLS session after its handshake, with the certificate that was verified in it.
     #[must_use]
-    pub fn tls(socket: TcpStream, session: ServerConnection) -> Self {
-        Self::Tls(Box::new(TlsStream::new(socket, session)))
+    pub fn tls(socket: TcpStream, session: ServerConnection, certificate: Option<Arc<Certificate>>) -> Self {
+        Self::Tls(Box::new(TlsStream::new(socket, session, certificate)))
     }
 
     /// The socket below, whatever is spoken on it.
@@ -54,6 +56,15 @@ impl Stream {
         match self {
             Self::Plain(socket) => Some(socket),
             Self::Tls(_) => None,
+        }
+    }
+
+    /// The certificate by which the client may be known.
+    #[must_use]
+    pub const fn certificate(&self) -> Option<&Arc<Certificate>> {
+        match self {
+            Self::Plain(_) => None,
+            Self::Tls(tls) => tls.certificate(),
         }
     }
 

@@ -22,13 +22,16 @@ use std::path::Path;
 const IMPORTS: &[(&str, &[&str])] = &[
     ("audit", &[]),
     ("client_hello", &[]),
+    ("client_tls", &["identity"]),
     // The commands put everything together; that is their whole work.
     ("cli", &["*"]),
     (
         "config",
         &[
+            "client_tls",
             "identity::PublicKey",
             "identity::TokenKeys",
+            "identity::Trust",
             "resolve::DnsServers",
             "resolve::ResolverSettings",
             "resolve::ServerSpec",
@@ -42,6 +45,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
         &[
             "audit",
             "client_hello",
+            "client_tls::ClientTls",
             "config::Timeouts",
             "dial",
             "forward",

@@ -5,10 +5,11 @@
 //! one that has not arrived whole, and what of the last one nobody has read.
 
 use std::io::{self, BufRead, Read, Write};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use bytes::BytesMut;
+use egret_policy::Certificate;
 use rustix::net::Shutdown;
 use rustls::ServerConnection;
 use tokio::net::TcpStream;
@@ -22,6 +23,7 @@ pub struct TlsStream {
     socket: TcpStream,
     /// Used by one task alone, so the lock is never waited for.
     session: Mutex<Session>,
+    certificate: Option<Arc<Certificate>>,
 }
 
 #[derive(Debug)]
@@ -55,13 +57,21 @@ impl Write for Raw<'_> {
 }
 
 impl TlsStream {
-    pub(super) fn new(socket: TcpStream, mut tls: ServerConnection) -> Self {
+    pub(super) fn new(
+        socket: TcpStream,
+        mut tls: ServerConnection,
+        certificate: Option<Arc<Certificate>>,
+    ) -> Self {
         tls.set_buffer_limit(Some(RECORD));
-        Self { socket, session: Mutex::new(Session { tls, ended: false }) }
+        Self { socket, session: Mutex::new(Session { tls, ended: false }), certificate }
     }
 
     pub(super) const fn socket(&self) -> &TcpStream {
         &self.socket
+    }
+
+    pub(super) const fn certificate(&self) -> Option<&Arc<Certificate>> {
+        self.certificate.as_ref()
     }
 
     fn lock(&self) -> MutexGuard<'_, Session> {
