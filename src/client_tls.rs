@@ -12,7 +12,7 @@ use rustls::server::{NoClientAuth, NoServerSessionStorage};
 use rustls::version::{TLS12, TLS13};
 use rustls::{InconsistentKeys, ServerConfig, ServerConnection};
 
-use crate::identity::{Trust, UnreadableCertificate, now, read_certificate};
+use crate::identity::{Trust, UnreadableCertificate, now, parse, read_certificate, times};
 
 /// The protocol inside (RFC 7301): what the proxy port speaks as well.
 const ALPN: &[u8] = b"http/1.1";
@@ -98,6 +98,16 @@ impl ClientTls {
     pub const fn trust(&self) -> Option<&Trust> {
         self.trust.as_ref()
     }
+}
+
+/// Do clients with a right clock believe that the first of these certificates is valid now?
+#[must_use]
+pub fn is_current(chain: &[CertificateDer<'_>]) -> bool {
+    let read = chain.first().and_then(|der| parse(der).ok());
+    read.is_some_and(|read| {
+        let (begins, expires) = times(&read);
+        (begins..=expires).contains(&now())
+    })
 }
 
 /// The certificates of a PEM text, in order.

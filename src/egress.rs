@@ -110,8 +110,11 @@ impl Egress {
     pub fn replace_policy(&self, policy: Policy, keys: Option<TokenKeys>, client_tls: Option<ClientTls>) {
         let policy = Arc::new(policy);
         self.parts.identities.replace_keys(keys);
-        self.parts.identities.replace_trust(client_tls.as_ref().and_then(ClientTls::trust).cloned());
-        self.client_tls.store(client_tls.map(Arc::new));
+        // Listeners change with a restart only: without one for TLS, the one that is open goes on.
+        if let Some(client_tls) = client_tls {
+            self.parts.identities.replace_trust(client_tls.trust().cloned());
+            self.client_tls.store(Some(Arc::new(client_tls)));
+        }
         self.policy.store(Arc::clone(&policy));
         self.parts.signals.policy_changed(policy.generation);
         self.pool.retain(|intent, address| {

@@ -157,7 +157,7 @@ pub fn relay<M: Meter, T>(
         };
         let end = run(copy, &mut clock, stop).await;
         // These fail only if the connection is gone already.
-        if matches!(&end, End::ClientError(error) if error.kind() == io::ErrorKind::UnexpectedEof) {
+        if client.plain().is_none() && matches!(end, End::ClientError(_)) {
             let _ = rustix::net::sockopt::set_socket_linger(upstream.socket(), Some(Duration::ZERO));
         } else {
             let _ = rustix::net::shutdown(upstream.socket(), Shutdown::Write);

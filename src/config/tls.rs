@@ -58,6 +58,10 @@ pub(super) fn read(table: &mut Table<'_, '_>, files: &mut Files, problems: &mut 
         return TlsPart { addresses, certificates, client_tls: None };
     };
     let chain = read_pem(certificate, files, problems, client_tls::certificates);
+    if chain.as_ref().is_some_and(|chain| !client_tls::is_current(chain)) {
+        let message = format!("{} is not valid now, so clients will refuse it", certificate.value);
+        problems.warning(&certificate.spot, message, "name another; `egret cert server` makes one");
+    }
     let private = read_pem(key, files, problems, client_tls::private_key);
     let client_tls = chain.zip(private).and_then(|(chain, private)| {
         let made = ClientTls::new(chain, private, trust);

@@ -96,7 +96,7 @@ fn checked(id: String) -> Option<Arc<str>> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
     use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, SanType, string::Ia5String};
 
     use super::*;
@@ -145,6 +145,21 @@ mod tests {
             assert_eq!(read.sandbox.as_deref(), sandbox, "{names:?} {common}");
         }
         assert_eq!(read_certificate(&[certificate(vec![], &[])], 7, [1; 32]).unwrap().sandbox, None);
+    }
+
+    #[test]
+    fn a_damaged_certificate_is_read_as_something_or_not_at_all() {
+        let der = certificate(vec![uri("egret:sandbox:build-7"), dns("host")], &["other"]);
+        for at in 0..der.len() {
+            for change in [0x00, 0x01, 0x80, 0xff] {
+                let mut damaged = der.to_vec();
+                damaged[at] ^= change;
+                if let Ok(read) = read_certificate(&[damaged.into()], 7, [1; 32]) {
+                    assert!(read.sandbox.is_none_or(|id| is_sandbox_id(&id)), "octet {at}");
+                }
+            }
+            assert!(read_certificate(&[der[..at].to_vec().into()], 7, [1; 32]).is_err(), "cut at {at}");
+        }
     }
 
     #[test]

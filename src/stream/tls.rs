@@ -17,6 +17,10 @@ use tokio::net::TcpStream;
 /// Most bytes that are encrypted before the kernel has taken those before them: one full record.
 const RECORD: usize = 16 * 1024;
 
+/// Reads of the socket within one of the payload. Records may hold none of it, and a peer that sends
+/// only such must not keep the thread.
+const READS: usize = 16;
+
 /// A session and the socket that carries it.
 #[derive(Debug)]
 pub struct TlsStream {
@@ -124,7 +128,7 @@ impl TlsStream {
     /// Gives plain bytes to `take`, which says how many it took.
     fn read_with(&self, mut take: impl FnMut(&[u8]) -> usize) -> io::Result<usize> {
         let session = &mut self.lock();
-        loop {
+        for _ in 0..READS {
             match session.tls.reader().fill_buf() {
                 Ok(plain) => {
                     let taken = take(plain);
@@ -144,6 +148,8 @@ impl TlsStream {
                 return Err(io::Error::new(io::ErrorKind::InvalidData, error));
             }
         }
+        // Waiting until the socket is ready, as a caller does next, gives other tasks their turn.
+        Err(io::ErrorKind::WouldBlock.into())
     }
 
     pub(super) fn try_write(&self, data: &[io::IoSlice<'_>]) -> io::Result<usize> {

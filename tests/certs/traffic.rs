@@ -1,6 +1,6 @@
 //! What passes inside TLS: everything that passes on the plain port, whole and in order.
 
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write};
 use std::time::Duration;
 
 use rustls::version::{TLS12, TLS13};
@@ -119,7 +119,7 @@ fn bytes_go_to_and_fro() {
 
 /// What is cut short must not look whole to the origin.
 #[test]
-fn a_client_that_breaks_off_without_ending_tls_is_a_reset_to_the_origin() {
+fn a_client_that_breaks_off_within_tls_is_a_reset_to_the_origin() {
     let (report, end) = std::sync::mpsc::channel();
     let origin = Origin::start(move |visit| {
         let mut got = Vec::new();
@@ -135,15 +135,43 @@ fn a_client_that_breaks_off_without_ending_tls_is_a_reset_to_the_origin() {
     });
     let pki = Pki::new();
     let egret = front(&origin, &pki).start();
-    let mut client = tunnel(&egret, &pki, &origin, None);
-    client.send("a part");
-    std::thread::sleep(Duration::from_millis(200));
-    client.truncate();
-    let (got, end) = end.recv().unwrap();
-    assert_eq!((&*got, end), (&b"a part"[..], Err(ErrorKind::ConnectionReset)));
-    let record = close(&egret, 1);
-    assert_eq!(record["reason"], "client_cancel", "{record}");
-    assert_eq!(record["error"], "the connection ended without the end of TLS", "{record}");
+    let breaks: [(fn(&mut Secure), &str); 2] = [
+        (Secure::truncate, "the connection ended without the end of TLS"),
+        (|client| client.stream.sock.write_all(&[0x17, 3, 3, 0, 32].repeat(20)).unwrap(), "cannot decrypt"),
+    ];
+    for (number, (break_off, error)) in breaks.into_iter().enumerate() {
+        let mut client = tunnel(&egret, &pki, &origin, None);
+        client.send("a part");
+        std::thread::sleep(Duration::from_millis(200));
+        break_off(&mut client);
+        let (got, end) = end.recv().unwrap();
+        assert_eq!((&*got, end), (&b"a part"[..], Err(ErrorKind::ConnectionReset)));
+        let record = close(&egret, number + 1);
+        assert_eq!(record["reason"], "client_cancel", "{record}");
+        assert!(record["error"].as_str().unwrap().contains(error), "{record}");
+    }
+}
+
+/// Messages without payload keep a connection as little as silence does, and nobody else waits.
+#[test]
+fn key_updates_are_no_progress() {
+    let (origin, pki) = (answering(), Pki::new());
+    let rules = format!("[timeouts]\nheader = \"1s\"\nidle = \"1s\"\n\n{}", crate::setup::rules(&origin));
+    let egret = crate::support::egret::Egret::with(rules).tls(&crate::setup::lines(&pki)).start();
+    let mut busy = connect(&egret, &pki, "127.0.0.1", None);
+    let began = std::time::Instant::now();
+    let ended = loop {
+        if busy.stream.conn.refresh_traffic_keys().is_err() || busy.stream.flush().is_err() {
+            break true;
+        }
+        if began.elapsed() > Duration::from_secs(10) {
+            break false;
+        }
+    };
+    assert!(ended, "it may go on for ever");
+    let mut other = connect(&egret, &pki, "127.0.0.1", None);
+    other.send(get(&origin, ""));
+    assert_eq!(other.response("GET").status, 200);
 }
 
 /// An answer that ends with its connection ends with TLS if it is whole, and without if it is not.
