@@ -135,15 +135,15 @@ fn a_client_that_breaks_off_within_tls_is_a_reset_to_the_origin() {
     });
     let pki = Pki::new();
     let egret = front(&origin, &pki).start();
-    let breaks: [(fn(&mut Secure), &str); 2] = [
-        (Secure::truncate, "the connection ended without the end of TLS"),
-        (|client| client.stream.sock.write_all(&[0x17, 3, 3, 0, 32].repeat(20)).unwrap(), "cannot decrypt"),
-    ];
-    for (number, (break_off, error)) in breaks.into_iter().enumerate() {
+    let errors = ["the connection ended without the end of TLS", "cannot decrypt"];
+    for (number, error) in errors.into_iter().enumerate() {
         let mut client = tunnel(&egret, &pki, &origin, None);
         client.send("a part");
         std::thread::sleep(Duration::from_millis(200));
-        break_off(&mut client);
+        match number {
+            0 => client.truncate(),
+            _ => client.stream.sock.write_all(&[0x17, 3, 3, 0, 32].repeat(20)).unwrap(),
+        }
         let (got, end) = end.recv().unwrap();
         assert_eq!((&*got, end), (&b"a part"[..], Err(ErrorKind::ConnectionReset)));
         let record = close(&egret, number + 1);
