@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 
 use bytes::BytesMut;
 use egret_policy::Certificate;
-use rustix::net::{RecvFlags, Shutdown};
+use rustix::net::Shutdown;
 use rustls::ServerConnection;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
@@ -103,7 +103,7 @@ impl Stream {
     /// `WouldBlock`; `UnexpectedEof` where TLS broke off without its end; what the system says.
     pub fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
-            Self::Plain(socket) => read_plain(socket, buffer),
+            Self::Plain(socket) => read_plain(socket, buffer.len(), || socket.try_read(buffer)),
             Self::Tls(tls) => tls.try_read(buffer),
         }
     }
@@ -116,7 +116,8 @@ impl Stream {
         match self {
             Self::Plain(socket) => {
                 buffer.reserve(most);
-                socket.try_read_buf(buffer)
+                let room = buffer.capacity() - buffer.len();
+                read_plain(socket, room, || socket.try_read_buf(buffer))
             }
             Self::Tls(tls) => tls.try_read_buf(buffer, most),
         }
@@ -184,20 +185,23 @@ impl Stream {
     }
 }
 
-/// Reads once. A short read shows that the socket is empty, which saves the attempt to find out.
-fn read_plain(socket: &TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
-    let size = buffer.len();
-    let mut short = None;
+/// Reads once. A read that does not fill its room has emptied the socket, and the edge-triggered
+/// selector tells of what comes after it: that the socket is no longer readable is noted with the
+/// read, which saves finding it out by another one. Told from within [`TcpStream::try_io`], so that
+/// what comes in between is not forgotten.
+fn read_plain(
+    socket: &TcpStream,
+    room: usize,
+    read: impl FnOnce() -> io::Result<usize>,
+) -> io::Result<usize> {
+    let mut emptied = None;
     let result = socket.try_io(Interest::READABLE, || {
-        let (_, count) = rustix::net::recv(socket, &mut *buffer, RecvFlags::empty())?;
-        if count == 0 || count == size {
-            return Ok(count);
+        let count = read()?;
+        if 0 < count && count < room {
+            emptied = Some(count);
+            return Err(io::ErrorKind::WouldBlock.into());
         }
-        short = Some(count);
-        Err(io::ErrorKind::WouldBlock.into())
+        Ok(count)
     });
-    match (result, short) {
-        (Err(error), Some(count)) if error.kind() == io::ErrorKind::WouldBlock => Ok(count),
-        (result, _) => result,
-    }
+    emptied.map_or(result, Ok)
 }

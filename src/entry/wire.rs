@@ -66,13 +66,12 @@ impl Wire {
 /// One read of whatever is there.
 pub(super) async fn read_into(stream: &Stream, buffer: &mut BytesMut) -> io::Result<usize> {
     loop {
+        if buffer.is_empty() {
+            *buffer = BytesMut::new();
+        }
         stream.readable().await?;
         match stream.try_read_buf(buffer, READ) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                if buffer.is_empty() {
-                    *buffer = BytesMut::new();
-                }
-            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             result => return result,
         }
     }
