@@ -51,7 +51,7 @@ pub(super) fn read(table: &mut Table<'_, '_>, files: &mut Files, problems: &mut 
     }
     let (Some(certificate), Some(key)) = (&certificate, &key) else {
         let missing = ["tls_certificate", "tls_key"].into_iter().filter(|key| !table.has(key));
-        for missing in missing.filter(|_| table.has("tls")) {
+        for missing in missing.filter(|_| !addresses.is_empty()) {
             let help = "name it; `egret cert server` makes one";
             problems.error(&table.spot(), format!("`tls` needs `{missing}`"), help);
         }
