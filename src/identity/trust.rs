@@ -99,3 +99,89 @@ impl Trust {
         self.verifier.verify_client_cert(own, others, at).is_ok()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use rcgen::{
+        BasicConstraints, CertificateParams, CertificateRevocationListParams, ExtendedKeyUsagePurpose, IsCa,
+        Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SerialNumber, date_time_ymd,
+    };
+
+    use super::*;
+    use crate::identity::read_certificate;
+
+    /// 2026-07-01, within the year in which everything here is valid.
+    const THEN: u64 = 1_782_864_000;
+    const YEAR: u64 = 365 * 86_400;
+
+    fn authority(name: &str) -> (CertificateDer<'static>, Issuer<'static, KeyPair>) {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(rcgen::DnType::OrganizationName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let der = params.self_signed(&key).unwrap().der().clone();
+        (der, Issuer::new(params, key))
+    }
+
+    fn client(issuer: &Issuer<'_, KeyPair>) -> CertificateDer<'static> {
+        let mut params = CertificateParams::default();
+        params.serial_number = Some(SerialNumber::from(7));
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        (params.not_before, params.not_after) = (date_time_ymd(2026, 1, 1), date_time_ymd(2027, 1, 1));
+        params.signed_by(&KeyPair::generate().unwrap(), issuer).unwrap().der().clone()
+    }
+
+    fn list(issuer: &Issuer<'_, KeyPair>, serial: u64) -> CertificateRevocationListDer<'static> {
+        let revoked = RevokedCertParams {
+            serial_number: SerialNumber::from(serial),
+            revocation_time: date_time_ymd(2026, 1, 2),
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let params = CertificateRevocationListParams {
+            this_update: date_time_ymd(2026, 1, 2),
+            next_update: date_time_ymd(2026, 12, 1),
+            crl_number: SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: vec![revoked],
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        params.signed_by(issuer).unwrap().der().clone()
+    }
+
+    #[test]
+    fn what_is_believed_follows_authorities_and_lists() {
+        let ((one, issuer), (other, stranger)) = (authority("one"), authority("other"));
+        let of = |authorities: &[&CertificateDer<'static>], lists| {
+            let authorities: Vec<_> = authorities.iter().copied().cloned().collect();
+            Trust::new(&authorities, lists, false).unwrap()
+        };
+        let first = of(&[&one], vec![]);
+        let certificate = read_certificate(&[client(&issuer)], THEN, first.digest()).unwrap();
+        assert!(first.holds(&certificate, THEN), "it was verified with this");
+        for (trust, at, holds) in [
+            (of(&[&other, &one], vec![]), THEN, true),
+            (of(&[&other, &one], vec![]), THEN + YEAR, false),
+            (of(&[&other], vec![]), THEN, false),
+            (of(&[&one], vec![list(&issuer, 8)]), THEN, true),
+            (of(&[&one], vec![list(&issuer, 7)]), THEN, false),
+            // A list that is stale, that is missing, and that somebody else signed.
+            (of(&[&one], vec![list(&issuer, 8)]), THEN + YEAR * 45 / 100, false),
+            (of(&[&one, &other], vec![list(&stranger, 8)]), THEN, false),
+        ] {
+            assert_ne!(trust.digest(), first.digest());
+            assert_eq!(trust.holds(&certificate, at), holds, "{at}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_authority_is_refused() {
+        assert!(Trust::new(&[], Vec::new(), false).is_err());
+        let junk = CertificateDer::from(vec![0x30, 0]);
+        assert!(matches!(Trust::new(&[junk], Vec::new(), false), Err(TrustError::Authority(1, _))));
+        let list = CertificateRevocationListDer::from(vec![0x30, 0]);
+        assert!(matches!(Trust::new(&[authority("one").0], vec![list], false), Err(TrustError::Unusable(_))));
+    }
+}
