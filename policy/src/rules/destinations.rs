@@ -33,34 +33,41 @@ pub(super) fn read_pattern(
     Some(pattern)
 }
 
-/// Refuses a wildcard on a suffix under which strangers can register names, or whose subdomains
-/// are such suffixes (as those of `kobe.jp` are).
+/// Refuses a wildcard on a suffix under which strangers can register names, or with such suffixes
+/// below it: `s3.amazonaws.com` lies below `amazonaws.com`.
 fn check_suffix(pattern: &NamePattern, spot: &Spot, shared_suffix: bool, problems: &mut Problems) {
     let name = pattern.name.as_str();
     if pattern.reach == Reach::Exact {
         return;
     }
-    // Any label shows whether the list has a wildcard there.
-    let below = format!("a.{name}");
-    let Some(kind) = suffix_kind(name).or_else(|| suffix_kind(&below).filter(Option::is_some)) else {
-        return;
+    let below = has_suffixes_below(name);
+    // Any label shows whether the list has a wildcard there, as it has on `kobe.jp`.
+    let kind = suffix_kind(name).or_else(|| suffix_kind(&format!("a.{name}")).filter(Option::is_some));
+    let (message, help) = match kind {
+        Some(Some(psl::Type::Icann)) => public_suffix(pattern),
+        // A top-level domain that only the suffixes below it are listed of, such as `za`.
+        Some(None) if below => public_suffix(pattern),
+        _ if shared_suffix => return,
+        Some(Some(psl::Type::Private)) => (
+            format!("`{pattern}` is a wildcard on `{name}`, where strangers can register names"),
+            "name the hosts, or add `shared_suffix = true` if all are meant",
+        ),
+        Some(None) => (
+            format!("`{pattern}` is a wildcard on a top-level domain"),
+            "name the domains below it, or add `shared_suffix = true`",
+        ),
+        None if below => (
+            format!("`{pattern}` covers suffixes below `{name}` where strangers can register names"),
+            "name the hosts, or add `shared_suffix = true` if all are meant",
+        ),
+        None => return,
     };
-    match kind {
-        Some(psl::Type::Icann) => {
-            let message = format!("`{pattern}` is a wildcard on the public suffix `{name}`");
-            problems.error(spot, message, "name the domains below it");
-        }
-        _ if shared_suffix => {}
-        Some(psl::Type::Private) => {
-            let message =
-                format!("`{pattern}` is a wildcard on `{name}`, where strangers can register names");
-            problems.error(spot, message, "name the hosts, or add `shared_suffix = true` if all are meant");
-        }
-        None => {
-            let message = format!("`{pattern}` is a wildcard on a top-level domain");
-            problems.error(spot, message, "name the domains below it, or add `shared_suffix = true`");
-        }
-    }
+    problems.error(spot, message, help);
+}
+
+fn public_suffix(pattern: &NamePattern) -> (String, &'static str) {
+    let message = format!("`{pattern}` is a wildcard on the public suffix `{}`", pattern.name);
+    (message, "name the domains below it")
 }
 
 /// The part of the Public Suffix List that has the name as a suffix; a top-level domain that is
@@ -68,6 +75,20 @@ fn check_suffix(pattern: &NamePattern, spot: &Spot, shared_suffix: bool, problem
 fn suffix_kind(name: &str) -> Option<Option<psl::Type>> {
     let suffix = psl::suffix(name.as_bytes())?;
     (suffix.as_bytes() == name.as_bytes()).then(|| suffix.typ())
+}
+
+/// Does the Public Suffix List have entries below the name? The list can be asked for one name
+/// only. It reads labels from the right as long as an entry may still follow, so it asks for one
+/// more than there are exactly where something lies below.
+fn has_suffixes_below(name: &str) -> bool {
+    let mut asked = false;
+    let labels = name.rsplit('.').map(str::as_bytes);
+    let labels = labels.chain(std::iter::from_fn(|| {
+        asked = true;
+        None
+    }));
+    psl::Psl::find(&psl::List, labels);
+    asked
 }
 
 pub(super) fn read_network(
@@ -123,4 +144,22 @@ pub fn parse_network(text: &Located<String>, problems: &mut Problems) -> Option<
 fn parse_length(text: &str) -> Option<u8> {
     let plain = text == "0" || !text.starts_with('0') && text.bytes().all(|b| b.is_ascii_digit());
     text.parse().ok().filter(|_| plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Holds the list to what `has_suffixes_below` takes for granted.
+    #[test]
+    fn the_list_shows_what_lies_below_a_name() {
+        for name in ["com", "co.uk", "za", "kobe.jp", "amazonaws.com", "core.windows.net", "windows.net"] {
+            assert!(has_suffixes_below(name), "{name}");
+        }
+        for name in
+            ["a.com", "example.com", "github.io", "s3.amazonaws.com", "a.amazonaws.com", "corp", "a.corp"]
+        {
+            assert!(!has_suffixes_below(name), "{name}");
+        }
+    }
 }
