@@ -27,3 +27,4 @@ mod setup;
 #[path = "../support/mod.rs"]
 mod support;
 mod upgrade;
+mod verdicts;
