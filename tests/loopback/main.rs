@@ -16,11 +16,13 @@
 )]
 
 mod audit;
+mod heads;
 mod http;
 mod integrity;
 mod life;
 mod limits;
 mod pool;
+mod quotas;
 mod reasons;
 mod reload;
 mod setup;
