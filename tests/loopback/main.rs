@@ -19,6 +19,7 @@ mod audit;
 mod heads;
 mod http;
 mod integrity;
+mod leaving;
 mod life;
 mod limits;
 mod pool;
