@@ -16,6 +16,7 @@
 )]
 
 mod audit;
+mod crowd;
 mod heads;
 mod http;
 mod integrity;
