@@ -124,6 +124,9 @@ impl<'a> Run<'a> {
             Outcome::Upgraded { upstream, response } => self.upgrade(wire, *upstream, response).await,
             Outcome::Failed { reason, error } => self.fail(wire, reason, error, uploaded).await,
             Outcome::Cut { reason, status, error, abort } => {
+                // An upload that breaks off takes the connection to the origin with it.
+                let broken_off = uploaded.fault().filter(|_| reason == Reason::UpstreamClosed);
+                let reason = broken_off.unwrap_or(reason);
                 self.exchange.finish(None, reason, Some(status), error);
                 match abort {
                     Abort::Close => Next::Close(wire),

@@ -3,6 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use bytes::{Buf, BytesMut};
+use egret_policy::Reason;
 use tokio::net::TcpStream;
 use tokio::time::{Duration, Instant};
 
@@ -24,6 +25,18 @@ pub(super) enum Upload {
     Broken,
     /// The sandbox has no bytes left to send.
     OverQuota,
+}
+
+impl Upload {
+    /// Why the exchange fails, if it is the upload that broke off.
+    pub(super) const fn fault(self) -> Option<Reason> {
+        match self {
+            Self::Running | Self::Complete | Self::Unwanted => None,
+            Self::Faulty(_) => Some(Reason::BadRequest),
+            Self::Broken => Some(Reason::ClientCancel),
+            Self::OverQuota => Some(Reason::QuotaExceeded),
+        }
+    }
 }
 
 /// What the two directions of an exchange know of the upload. They run in one task, so the lock
