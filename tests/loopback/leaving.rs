@@ -139,3 +139,29 @@ fn who_left_without_a_word_is_noticed_when_there_is_something_to_say() {
     }
     wait_for("freed descriptors", SOON, || egret.open_files() <= before + OWN_FILES);
 }
+
+/// The kind of timer that the kernel keeps for a connection, from this port to that one: 2 is that
+/// of keep-alive (proc_pid_net(5), `tcp`).
+fn timer(from: u16, to: u16) -> String {
+    let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
+    let port = |address: &str| u16::from_str_radix(address.split(':').nth(1)?, 16).ok();
+    let rows = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let row = rows.into_iter().find(|row| port(row[1]) == Some(from) && port(row[2]) == Some(to));
+    row.unwrap_or_else(|| panic!("no connection from {from} to {to}"))[5][..2].to_owned()
+}
+
+#[test]
+fn both_legs_of_a_tunnel_would_notice_a_dead_peer() {
+    let (report, peer) = std::sync::mpsc::channel();
+    let origin = Origin::start(move |visit| {
+        report.send(visit.stream.peer_addr()?.port()).unwrap();
+        visit.some().map(drop)
+    });
+    let (egret, authority) = front(&origin);
+    let tunnel = Client::tunnel(egret.proxy, &authority);
+    let client = tunnel.stream.local_addr().unwrap().port();
+    // What was just sent has a timer of its own until it is acknowledged.
+    wait_for("keep-alive towards the client", SOON, || timer(egret.proxy.port(), client) == "02");
+    let egress = peer.recv().unwrap();
+    wait_for("keep-alive towards the origin", SOON, || timer(egress, origin.port()) == "02");
+}

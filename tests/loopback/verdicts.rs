@@ -281,3 +281,34 @@ fn both_hops_of_a_redirect_are_in_the_file() {
     assert_eq!((&fourth["host"], &fourth["redirected_from"]), (&json!("files.test"), &third["id"]));
     assert!(decisions.iter().all(|record| record["sandbox"] == "box"));
 }
+
+#[test]
+fn its_own_listeners_are_no_destination_whatever_allows_them() {
+    let free = || {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.local_addr().unwrap()
+    };
+    let (proxy, control) = (free(), free());
+    let ports = format!("ports = [{}, {}]", proxy.port(), control.port());
+    let text = config(&[NAME], 1).replace("ports = [1]", &ports);
+    let literals = format!("\n[[policy.main.allow]]\naddresses = [\"127.0.0.0/8\"]\n{ports}\n");
+    let egret = Egret::with(text + &literals).listen(&[proxy], control).start();
+    for port in [proxy.port(), control.port()] {
+        for host in [NAME, "127.0.0.1", "[::ffff:127.0.0.1]"] {
+            let authority = format!("{host}:{port}");
+            let connect = format!("CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n\r\n");
+            for (method, request) in [("GET", get(&authority, "/")), ("CONNECT", connect)] {
+                let mut client = Client::connect(egret.proxy);
+                client.send(request);
+                let answer = client.response(method);
+                assert_eq!(
+                    (answer.status, answer.get("x-egret-reason")),
+                    (403, Some("address_forbidden")),
+                    "{method} {authority}"
+                );
+            }
+        }
+    }
+    let dialled = egret.events("decision").iter().filter(|record| !record["dialed"].is_null()).count();
+    assert_eq!(dialled, 0);
+}
