@@ -1,5 +1,6 @@
 //! Clients that leave, before and after anything came of their request.
 
+use std::collections::HashMap;
 use std::net::UdpSocket;
 use std::thread;
 use std::time::Duration;
@@ -33,7 +34,11 @@ fn are_cancelled(egret: &Egret, authority: &str) {
             client
         })
         .collect();
-    thread::sleep(Duration::from_millis(300));
+    let ends: Vec<_> = clients.iter().map(|client| (egret.proxy.port(), port_of(client))).collect();
+    wait_for("all requests to be read", SOON, || {
+        let sockets = sockets();
+        ends.iter().all(|ends| sockets[ends].unread == 0)
+    });
     assert!(egret.events("decision").is_empty(), "what is under way has no record yet");
     clients.into_iter().for_each(Client::reset);
     wait_for("the records of clients that left", SOON, || egret.events("decision").len() == 40);
@@ -140,14 +145,30 @@ fn who_left_without_a_word_is_noticed_when_there_is_something_to_say() {
     wait_for("freed descriptors", SOON, || egret.open_files() <= before + OWN_FILES);
 }
 
-/// The kind of timer that the kernel keeps for a connection, from this port to that one: 2 is that
-/// of keep-alive (proc_pid_net(5), `tcp`).
-fn timer(from: u16, to: u16) -> String {
+fn port_of(client: &Client) -> u16 {
+    client.stream.local_addr().unwrap().port()
+}
+
+/// What the kernel says of one end of a connection.
+#[derive(Debug)]
+struct Socket {
+    /// Octets that have arrived and that nobody has read.
+    unread: u64,
+    /// Does it probe the peer when nothing moves?
+    kept_alive: bool,
+}
+
+/// Ends of connections by their own port and that of the peer (proc_pid_net(5), `tcp`).
+fn sockets() -> HashMap<(u16, u16), Socket> {
     let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
-    let port = |address: &str| u16::from_str_radix(address.split(':').nth(1)?, 16).ok();
-    let rows = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-    let row = rows.into_iter().find(|row| port(row[1]) == Some(from) && port(row[2]) == Some(to));
-    row.unwrap_or_else(|| panic!("no connection from {from} to {to}"))[5][..2].to_owned()
+    let hex = |text: &str| u64::from_str_radix(text.split(':').nth(1).unwrap(), 16).unwrap();
+    let port = |text: &str| u16::try_from(hex(text)).unwrap();
+    let socket = |line: &str| {
+        let fields: Vec<_> = line.split_whitespace().collect();
+        let socket = Socket { unread: hex(fields[4]), kept_alive: fields[5].starts_with("02:") };
+        ((port(fields[1]), port(fields[2])), socket)
+    };
+    table.lines().skip(1).map(socket).collect()
 }
 
 #[test]
@@ -159,9 +180,9 @@ fn both_legs_of_a_tunnel_would_notice_a_dead_peer() {
     });
     let (egret, authority) = front(&origin);
     let tunnel = Client::tunnel(egret.proxy, &authority);
-    let client = tunnel.stream.local_addr().unwrap().port();
-    // What was just sent has a timer of its own until it is acknowledged.
-    wait_for("keep-alive towards the client", SOON, || timer(egret.proxy.port(), client) == "02");
     let egress = peer.recv().unwrap();
-    wait_for("keep-alive towards the origin", SOON, || timer(egress, origin.port()) == "02");
+    for ends in [(egret.proxy.port(), port_of(&tunnel)), (egress, origin.port())] {
+        // What was just sent has a timer of its own until it is acknowledged.
+        wait_for("keep-alive", SOON, || sockets()[&ends].kept_alive);
+    }
 }
