@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::setup::{NAME, config, front, get, serving};
+use crate::setup::{NAME, config, front, get, serving, small};
 use crate::support::client::{Client, Talk, connect_from};
 use crate::support::egret::Egret;
 use crate::support::http1;
@@ -17,10 +17,6 @@ use crate::support::origin::Origin;
 use crate::support::wait_for;
 
 const LIMIT: Duration = Duration::from_secs(20);
-
-fn small() -> Origin {
-    Origin::replying("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
-}
 
 fn silent(source: &str, egret: &Egret) -> Option<TcpStream> {
     connect_from(source.parse().unwrap(), egret.proxy).ok()

@@ -1,13 +1,9 @@
 //! Heads as the other side gets them: targets, spelling, what is odd but permitted, and what is not.
 
-use crate::setup::{front, get};
+use crate::setup::{front, get, small};
 use crate::support::client::Client;
 use crate::support::http1;
 use crate::support::origin::Origin;
-
-fn small() -> Origin {
-    Origin::replying("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
-}
 
 #[test]
 fn targets_arrive_in_origin_form_and_otherwise_as_sent() {

@@ -4,17 +4,13 @@ use std::net::TcpStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::setup::{NAME, config, front, get, serving};
+use crate::setup::{NAME, config, front, get, serving, small};
 use crate::support::black_hole::BlackHole;
 use crate::support::client::Client;
 use crate::support::egret::Egret;
 use crate::support::http1;
 use crate::support::origin::Origin;
 use crate::support::wait_for;
-
-fn small() -> Origin {
-    Origin::replying("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
-}
 
 #[test]
 fn running_out_of_descriptors_is_survived() {

@@ -6,16 +6,12 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-use crate::setup::{NAME, config, config_asking, get, name_server};
+use crate::setup::{NAME, config, config_asking, get, name_server, small};
 use crate::support::client::Client;
 use crate::support::dns_server::Answer;
 use crate::support::egret::{BINARY, Egret};
 use crate::support::origin::Origin;
 use crate::support::wait_for;
-
-fn small() -> Origin {
-    Origin::replying("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
-}
 
 #[test]
 fn how_a_head_arrives_changes_nothing() {
