@@ -37,6 +37,7 @@ impl TlsRule {
     }
 }
 
+/// A rule, checked. Its domains and literals live in the indexes of its [`RuleList`].
 #[derive(Debug)]
 pub struct Rule {
     /// `file:line`, as audit records cite it.
