@@ -5,6 +5,7 @@
 mod files;
 mod read;
 mod tls;
+mod upstream;
 
 pub use files::Files;
 
@@ -16,6 +17,7 @@ use std::time::Duration;
 use egret_policy::reader::{Located, read_document};
 use egret_policy::{Listeners, Nat64Prefix, Policy, Problems, SourceFile, Surroundings};
 
+use crate::chain::Chain;
 use crate::client_tls::ClientTls;
 use crate::identity::{PublicKey, TokenKeys};
 use crate::resolve::{DnsServers, ResolverSettings};
@@ -148,6 +150,8 @@ pub struct Loaded {
     pub settings: Settings,
     /// The policy.
     pub policy: Policy,
+    /// Which way connections go.
+    pub chain: Chain,
     /// What tokens are verified with; `None` where they are off.
     pub token_keys: Option<TokenKeys>,
     /// How clients are received over TLS; `None` where there is no such listener.
@@ -203,9 +207,11 @@ pub fn load_noting(
         let (settings, part) = read::settings(&mut root, files, problems);
         let Listen { proxy, tls, control, .. } = &settings.listen;
         let own = Listeners { bound: proxy.iter().chain(tls).chain([control]).copied().collect() };
+        let listeners = listeners.cloned().unwrap_or(own);
+        upstream::refuse_loop(&part.upstream, &listeners, &settings.dns.hosts, problems);
         let around = Surroundings {
             generation,
-            listeners: listeners.cloned().unwrap_or(own),
+            listeners,
             nat64: part.nat64,
             anonymous: part.anonymous,
             // Keys that can't be read are a problem of their own.
@@ -219,19 +225,21 @@ pub fn load_noting(
         };
         let policy = Policy::read(&mut root, around, &mut fetch, problems);
         root.finish(problems);
-        (settings, policy, part.tokens, part.tls.client_tls)
+        (settings, policy, part.tokens, part.upstream.chain, part.tls.client_tls)
     };
-    let (settings, policy, tokens, client_tls) = read_document(&file, &mut problems, read);
+    let (settings, policy, tokens, chain, client_tls) = read_document(&file, &mut problems, read);
     problems.sort();
     if problems.any_error() {
         return Err(problems);
     }
     let token_keys = (!tokens.keys.is_empty()).then(|| TokenKeys::new(tokens.keys, &tokens.audience));
-    Ok(Loaded { settings, policy, token_keys, client_tls, problems })
+    Ok(Loaded { settings, policy, chain, token_keys, client_tls, problems })
 }
 
-/// What is not fixed, or what the policy needs to know of it.
-struct PolicyPart {
+/// What can be reloaded: `[upstream]`, and the parts of `[listen]`, `[dns]` and `[identity]` that are
+/// not fixed or that the policy needs.
+struct Reloadable {
+    upstream: upstream::Written,
     nat64: Vec<Nat64Prefix>,
     anonymous: Option<Located<String>>,
     tokens: Tokens,

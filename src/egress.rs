@@ -1,7 +1,7 @@
 //! The one path out: decide, resolve, pin, dial, record; then, and only then, bytes may flow.
 //!
-//! Entries put an [`Intent`](egret_policy::Intent) in and get an opened way out or a refusal that is already recorded.
-//! They can't name the steps in between, so they can't skip one.
+//! Entries put an [`Intent`](egret_policy::Intent) in and get an opened way out or a refusal that is
+//! already recorded. They can't name the steps in between, so they can't skip one.
 
 mod exchange;
 mod flow;
@@ -12,6 +12,7 @@ mod redirects;
 mod refuse;
 mod tunnel;
 mod turns;
+mod way;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use egret_policy::{Policy, Reason};
 
 use crate::audit::{self, Audit, PathRecorder, Text};
+use crate::chain::Chain;
 use crate::client_tls::ClientTls;
 use crate::config::Timeouts;
 use crate::dial::Dialer;
@@ -43,6 +45,7 @@ pub use tunnel::Tunnel;
 /// What every attempt needs.
 pub struct Egress {
     policy: ArcSwap<Policy>,
+    chain: ArcSwap<Chain>,
     client_tls: ArcSwapOption<ClientTls>,
     parts: Parts,
     limiter: Limiter,
@@ -51,6 +54,7 @@ pub struct Egress {
     pool: Pool,
     /// When the DNS servers were last asked for readiness, and whether one answered.
     dns_seen: tokio::sync::Mutex<Option<(Instant, bool)>>,
+    parent_trouble: way::Trouble,
 }
 
 /// What an [`Egress`] is given.
@@ -61,6 +65,8 @@ pub struct Parts {
     pub resolver: Resolver,
     /// Opens connections.
     pub dialer: Dialer,
+    /// Which way they go at first.
+    pub chain: Chain,
     /// Records.
     pub audit: Audit,
     /// How paths are recorded.
@@ -80,15 +86,17 @@ pub struct Parts {
 impl Egress {
     /// Puts the parts together; `policy` and `client_tls` are the first ones in force.
     #[must_use]
-    pub fn new(policy: Arc<Policy>, client_tls: Option<ClientTls>, parts: Parts) -> Self {
+    pub fn new(policy: Arc<Policy>, client_tls: Option<ClientTls>, mut parts: Parts) -> Self {
         Self {
             policy: ArcSwap::new(policy),
+            chain: ArcSwap::from_pointee(std::mem::take(&mut parts.chain)),
             client_tls: ArcSwapOption::from_pointee(client_tls),
             limiter: Limiter::default(),
             turns: Turns::new(parts.look_ups),
             redirects: Redirects::default(),
             pool: Pool::new(parts.idle_upstreams),
             dns_seen: tokio::sync::Mutex::default(),
+            parent_trouble: way::Trouble::default(),
             parts,
         }
     }
@@ -105,20 +113,31 @@ impl Egress {
         self.client_tls.load_full()
     }
 
-    /// Puts another policy, other keys and other certificates in force: new attempts see them at
-    /// once, open ones are decided again.
-    pub fn replace_policy(&self, policy: Policy, keys: Option<TokenKeys>, client_tls: Option<ClientTls>) {
-        let policy = Arc::new(policy);
+    /// Puts another policy, another chain, other keys and other certificates in force: new attempts
+    /// see them at once, open ones are decided again. Idle connections that went another way are
+    /// closed.
+    pub fn replace_policy(
+        &self,
+        policy: Policy,
+        chain: Chain,
+        keys: Option<TokenKeys>,
+        client_tls: Option<ClientTls>,
+    ) {
+        let (policy, chain) = (Arc::new(policy), Arc::new(chain));
         self.parts.identities.replace_keys(keys);
         // Listeners change with a restart only: without one for TLS, the one that is open goes on.
         if let Some(client_tls) = client_tls {
             self.parts.identities.replace_trust(client_tls.trust().cloned());
             self.client_tls.store(Some(Arc::new(client_tls)));
         }
+        // Before the policy: what that permits must not go the way of the old one.
+        self.chain.store(Arc::clone(&chain));
         self.policy.store(Arc::clone(&policy));
         self.parts.signals.policy_changed(policy.generation);
-        self.pool.retain(|intent, address| {
+        self.pool.retain(|intent, upstream| {
+            let address = upstream.address();
             self.parts.identities.still_hold(&intent.client)
+                && chain.way(&intent.destination, address.socket_addr().ip()) == *upstream.way()
                 && live::still_allowed(&policy, intent, address, None)
         });
     }

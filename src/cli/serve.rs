@@ -105,7 +105,7 @@ fn bind(settings: &Settings) -> Result<Bound, String> {
 }
 
 async fn serve(loaded: Loaded, source: ConfigSource, files: Files, budget: Budget) -> Result<(), String> {
-    let Loaded { settings, mut policy, token_keys, client_tls, .. } = loaded;
+    let Loaded { settings, mut policy, chain, token_keys, client_tls, .. } = loaded;
     // Before anything can be reached: a signal that comes early must not just kill the process.
     let mut stops = Stops::listen()?;
     let bound = bind(&settings)?;
@@ -128,6 +128,7 @@ async fn serve(loaded: Loaded, source: ConfigSource, files: Files, budget: Budge
             connect_timeout: settings.timeouts.connect,
             ..DialSettings::default()
         }),
+        chain,
         audit: audit.clone(),
         paths: path_recorder(&settings)?,
         signals: signals.clone(),

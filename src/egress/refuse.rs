@@ -6,8 +6,10 @@ use std::time::Duration;
 use egret_policy::{Action, Client, Destination, Host, Intent, Reason, Refusal};
 
 use super::Egress;
+use super::open::note_parent;
+use super::way::NoWay;
 use crate::audit::{self, Attempt, AuditUnavailable, Text};
-use crate::dial::{DialCause, DialError};
+use crate::dial::DialCause;
 use crate::limit::Exceeded;
 use crate::resolve::ResolveError;
 
@@ -40,7 +42,8 @@ pub struct Malformed<'a> {
 }
 
 impl Egress {
-    /// Records a request that could not be understood, or whose client is not known.
+    /// Records a request that could not be understood, or whose client is not known. One whose
+    /// client is known uses up its request rate, and is refused for that once the rate is used up.
     pub async fn refuse(
         &self,
         what: Malformed<'_>,
@@ -62,7 +65,10 @@ impl Egress {
             place_record(&mut request, destination);
         }
         let attempt = self.parts.audit.begin(request);
-        self.refuse_attempt(attempt, refusal, status).await
+        match what.client.map_or(Ok(()), |client| self.count_request(client)) {
+            Ok(()) => self.refuse_attempt(attempt, refusal, status).await,
+            Err(exceeded) => self.refuse_limit(attempt, &exceeded).await,
+        }
     }
 
     /// Records a client that could not be spoken to, and so gets no answer.
@@ -80,9 +86,11 @@ impl Egress {
         Refused { retry_after: Some(exceeded.retry_after), ..refused }
     }
 
-    pub(super) async fn refuse_dial(&self, attempt: Attempt, error: &DialError) -> Refused {
-        let refusal = Refusal::new(dial_reason(error.cause)).with_detail(error.to_string());
-        self.refuse_for(attempt, refusal).await
+    pub(super) async fn refuse_dial(&self, mut attempt: Attempt, error: NoWay) -> Refused {
+        if let Some(parent) = &error.parent {
+            note_parent(&mut attempt, parent);
+        }
+        self.refuse_for(attempt, error.refusal).await
     }
 
     pub(super) async fn refuse_for(&self, attempt: Attempt, refusal: Refusal) -> Refused {

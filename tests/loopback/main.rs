@@ -16,14 +16,19 @@
 )]
 
 mod audit;
+mod crowd;
+mod heads;
 mod http;
 mod integrity;
+mod leaving;
 mod life;
 mod limits;
 mod pool;
+mod quotas;
 mod reasons;
 mod reload;
 mod setup;
 #[path = "../support/mod.rs"]
 mod support;
 mod upgrade;
+mod verdicts;
