@@ -76,6 +76,6 @@ mod tests {
             size_of::<F>()
         }
         let size = size(Connected::carry);
-        assert!(size <= 2304, "{size} bytes");
+        assert!(size <= 2336, "{size} bytes");
     }
 }
