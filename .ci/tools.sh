@@ -25,6 +25,10 @@ need util-linux unshare --version
 need g++ c++ --version
 need make make --version
 
+# What the image's builder is made with.
+need mmdebstrap mmdebstrap --version
+need docker.io docker --version
+
 if ((${#packages[@]})); then
   export DEBIAN_FRONTEND=noninteractive
   echo "installing ${packages[*]}"
