@@ -5,6 +5,7 @@
 ARG BUILDER=docker.io/library/rust:1.95.0-slim-bookworm
 
 FROM ${BUILDER} AS build
+LABEL egret.stage=build
 WORKDIR /src
 COPY . .
 # The flag goes with a named target, else it would hold for what runs at build time too. Removed in the

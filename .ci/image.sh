@@ -20,10 +20,7 @@ sources() {
 }
 
 make_builder() {
-  local work
-  work=$(mktemp -d)
-  # shellcheck disable=SC2064
-  trap "rm -rf '$work'" RETURN
+  local work=$1
   # A cargo home with these crates alone, and with the settings that lead to them.
   mkdir "$work/cargo"
   local settings=${CARGO_HOME:-$HOME/.cargo}/config.toml
@@ -51,8 +48,12 @@ make_builder() {
 if ! docker image inspect "$builder" >/dev/null 2>&1; then
   # Those of earlier versions would be kept for ever.
   docker image ls --quiet egret-builder | xargs --no-run-if-empty docker image rm --force >/dev/null
-  make_builder
+  work=$(mktemp -d)
+  trap 'rm -rf "$work"' EXIT
+  make_builder "$work"
   echo "made the builder in $SECONDS s"
 fi
 docker build --quiet --build-arg "BUILDER=$builder" --tag "$IMAGE" . >/dev/null
+# The stages before the last one, which make a second build of the same source quick.
+docker image prune --force --filter label=egret.stage=build --filter until=24h >/dev/null
 echo "built $IMAGE: $(docker image inspect --format '{{.Size}}' "$IMAGE") octets"
