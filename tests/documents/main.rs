@@ -21,12 +21,10 @@ mod support;
 use std::collections::HashSet;
 use std::net::{Ipv4Addr, SocketAddr};
 
-use session::Session;
+use session::{PAGE, Session};
 use support::dns_server::DnsServer;
 use support::sink::{Script, Sink};
 use support::world::{self, World};
-
-const PAGE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nthe page\n";
 
 #[test]
 fn the_readme() {
@@ -36,7 +34,8 @@ fn the_readme() {
         let dns = SocketAddr::new(world::DNS_ADDRESS.parse().unwrap(), 53);
         let _dns = DnsServer::start(dns, |_name| Ipv4Addr::new(93, 184, 216, 34)).unwrap();
         let origin = Sink::start(HashSet::from([80, 443])).unwrap();
-        origin.begin(Script { reply: vec![(PAGE.to_vec(), 1)], ..Script::default() });
+        let reply = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{PAGE}", PAGE.len());
+        origin.begin(Script { reply: vec![(reply.into_bytes(), 1)], ..Script::default() });
         Session::begin().follow("README.md");
     });
 }
