@@ -19,6 +19,12 @@ sources() {
     \( -name '*.list' -o -name '*.sources' \) -size +0 2>/dev/null
 }
 
+# Removes what has no name any more of the images that the final one was made from.
+prune() {
+  docker image prune --force --filter label=egret.stage "$@" >/dev/null
+}
+
+# Makes the builder, in a folder for what it takes on the way.
 make_builder() {
   local work=$1
   # A cargo home with these crates alone, and with the settings that lead to them.
@@ -42,18 +48,21 @@ make_builder() {
   mapfile -t sources < <(sources)
   mmdebstrap --quiet --variant=essential --include=gcc,libc6-dev \
     --customize-hook="$install_toolchain" "$suite" - "${sources[@]}" |
-    docker import --change "ENV CARGO_HOME=/usr/local/cargo CARGO_NET_OFFLINE=true" - "$builder" >/dev/null
+    docker import --change "ENV CARGO_HOME=/usr/local/cargo CARGO_NET_OFFLINE=true" \
+      --change "LABEL egret.stage=builder" - "$builder" >/dev/null
 }
 
 if ! docker image inspect "$builder" >/dev/null 2>&1; then
   # Those of earlier versions would be kept for ever.
-  docker image ls --quiet egret-builder | xargs --no-run-if-empty docker image rm --force >/dev/null
+  docker image ls --format '{{.Repository}}:{{.Tag}}' egret-builder |
+    xargs --no-run-if-empty docker image rm --force >/dev/null
+  prune
   work=$(mktemp -d)
   trap 'rm -rf "$work"' EXIT
   make_builder "$work"
   echo "made the builder in $SECONDS s"
 fi
-docker build --quiet --build-arg "BUILDER=$builder" --tag "$IMAGE" . >/dev/null
+docker build --quiet --force-rm --build-arg "BUILDER=$builder" --tag "$IMAGE" . >/dev/null
 # The stages before the last one, which make a second build of the same source quick.
-docker image prune --force --filter label=egret.stage=build --filter until=24h >/dev/null
+prune --filter until=24h
 echo "built $IMAGE: $(docker image inspect --format '{{.Size}}' "$IMAGE") octets"
