@@ -12,6 +12,7 @@ mod redirects;
 mod refuse;
 mod tunnel;
 mod turns;
+mod way;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use arc_swap::ArcSwap;
 use egret_policy::{Policy, Reason};
 
 use crate::audit::{self, Audit, PathRecorder, Text};
+use crate::chain::Chain;
 use crate::config::Timeouts;
 use crate::dial::Dialer;
 use crate::forward::Pool;
@@ -42,6 +44,7 @@ pub use tunnel::Tunnel;
 /// What every attempt needs.
 pub struct Egress {
     policy: ArcSwap<Policy>,
+    chain: ArcSwap<Chain>,
     parts: Parts,
     limiter: Limiter,
     turns: Turns,
@@ -49,6 +52,7 @@ pub struct Egress {
     pool: Pool,
     /// When the DNS servers were last asked for readiness, and whether one answered.
     dns_seen: tokio::sync::Mutex<Option<(Instant, bool)>>,
+    parent_trouble: way::Trouble,
 }
 
 /// What an [`Egress`] is given.
@@ -59,6 +63,8 @@ pub struct Parts {
     pub resolver: Resolver,
     /// Opens connections.
     pub dialer: Dialer,
+    /// Which way they go at first.
+    pub chain: Chain,
     /// Records.
     pub audit: Audit,
     /// How paths are recorded.
@@ -78,14 +84,16 @@ pub struct Parts {
 impl Egress {
     /// Puts the parts together; `policy` is the first one in force.
     #[must_use]
-    pub fn new(policy: Arc<Policy>, parts: Parts) -> Self {
+    pub fn new(policy: Arc<Policy>, mut parts: Parts) -> Self {
         Self {
             policy: ArcSwap::new(policy),
+            chain: ArcSwap::from_pointee(std::mem::take(&mut parts.chain)),
             limiter: Limiter::default(),
             turns: Turns::new(parts.look_ups),
             redirects: Redirects::default(),
             pool: Pool::new(parts.idle_upstreams),
             dns_seen: tokio::sync::Mutex::default(),
+            parent_trouble: way::Trouble::default(),
             parts,
         }
     }
@@ -96,15 +104,19 @@ impl Egress {
         self.policy.load_full()
     }
 
-    /// Puts another policy and other keys in force: new attempts see them at once, open ones are
-    /// decided again.
-    pub fn replace_policy(&self, policy: Policy, keys: Option<TokenKeys>) {
-        let policy = Arc::new(policy);
+    /// Puts another policy, another chain and other keys in force: new attempts see them at once,
+    /// open ones are decided again. Idle connections that went another way are closed.
+    pub fn replace_policy(&self, policy: Policy, chain: Chain, keys: Option<TokenKeys>) {
+        let (policy, chain) = (Arc::new(policy), Arc::new(chain));
         self.parts.identities.replace_keys(keys);
+        // Before the policy: what that permits must not go the way of the old one.
+        self.chain.store(Arc::clone(&chain));
         self.policy.store(Arc::clone(&policy));
         self.parts.signals.policy_changed(policy.generation);
-        self.pool.retain(|intent, address| {
+        self.pool.retain(|intent, upstream| {
+            let address = upstream.address();
             self.parts.identities.still_hold(&intent.client)
+                && chain.way(&intent.destination, address.socket_addr().ip()) == *upstream.way()
                 && live::still_allowed(&policy, intent, address, None)
         });
     }

@@ -12,7 +12,7 @@ use crate::guard::{Candidate, Grant};
 use crate::host::{DnsName, Host};
 use crate::intent::{Action, Client, Intent};
 use crate::limits::Limits;
-use crate::networks::{Class, METADATA_NAMES, Nat64Prefix, classify};
+use crate::networks::{self, Class, METADATA_NAMES, Nat64Prefix, classify};
 use crate::paths::{AmbiguousPath, normalise};
 use crate::ports::PortSet;
 use crate::reason::Reason;
@@ -106,6 +106,12 @@ impl Policy {
     #[must_use]
     pub fn effective(&self, client: &Client) -> Option<&Arc<Effective>> {
         self.policies.get(&client.policy)
+    }
+
+    /// The address that is reached at this one: behind a NAT64 translator, the IPv4 address inside.
+    #[must_use]
+    pub fn reached(&self, address: IpAddr) -> IpAddr {
+        networks::effective(address, &self.nat64)
     }
 
     /// Decides by name, port, method and path; what is granted still has to be resolved and pinned.

@@ -61,7 +61,7 @@ impl ExplainArgs {
                 return FAILED;
             }
         };
-        let decider = Decider::new(loaded.policy);
+        let decider = Decider::new(loaded.policy, loaded.chain);
         let names = Names { settings: loaded.settings.dns.resolver(), runtime, resolver: None };
         let mut explainer = Explainer { decider, names };
         if let Some(file) = self.batch {

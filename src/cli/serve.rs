@@ -102,7 +102,7 @@ fn bind(settings: &Settings) -> Result<Bound, String> {
 }
 
 async fn serve(loaded: Loaded, source: ConfigSource, files: Files, budget: Budget) -> Result<(), String> {
-    let Loaded { settings, mut policy, token_keys, .. } = loaded;
+    let Loaded { settings, mut policy, chain, token_keys, .. } = loaded;
     // Before anything can be reached: a signal that comes early must not just kill the process.
     let mut stops = Stops::listen()?;
     let bound = bind(&settings)?;
@@ -124,6 +124,7 @@ async fn serve(loaded: Loaded, source: ConfigSource, files: Files, budget: Budge
             connect_timeout: settings.timeouts.connect,
             ..DialSettings::default()
         }),
+        chain,
         audit: audit.clone(),
         paths: path_recorder(&settings)?,
         signals: signals.clone(),
