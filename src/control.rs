@@ -149,6 +149,7 @@ async fn readyz(State(control): State<Arc<Control>>) -> Response {
 async fn metrics(State(control): State<Arc<Control>>) -> Response {
     let numbers = control.ledger.numbers();
     control.egress.metrics().ledger(numbers.rows, numbers.lag);
+    control.egress.metrics().limits(control.egress.limits_are_kept());
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     ([(header::CONTENT_TYPE, kind)], control.egress.metrics().render(&control.audit)).into_response()
 }

@@ -43,7 +43,6 @@ pub use tunnel::Tunnel;
 pub struct Egress {
     policy: ArcSwap<Policy>,
     parts: Parts,
-    limiter: Limiter,
     turns: Turns,
     redirects: Redirects,
     pool: Pool,
@@ -55,6 +54,8 @@ pub struct Egress {
 pub struct Parts {
     /// Who clients are.
     pub identities: Identities,
+    /// Counts what sandboxes use of their limits.
+    pub limiter: Limiter,
     /// Looks names up.
     pub resolver: Resolver,
     /// Opens connections.
@@ -81,7 +82,6 @@ impl Egress {
     pub fn new(policy: Arc<Policy>, parts: Parts) -> Self {
         Self {
             policy: ArcSwap::new(policy),
-            limiter: Limiter::default(),
             turns: Turns::new(parts.look_ups),
             redirects: Redirects::default(),
             pool: Pool::new(parts.idle_upstreams),
@@ -135,8 +135,19 @@ impl Egress {
     /// Lets go of idle connections to origins and of the counts of idle sandboxes.
     pub fn expire_idle(&self) {
         self.pool.expire();
-        self.limiter.forget_idle();
+        self.parts.limiter.forget_idle();
         self.redirects.forget_old();
+    }
+
+    /// Does a restart find what sandboxes have used of their limits?
+    #[must_use]
+    pub fn limits_are_kept(&self) -> bool {
+        self.parts.limiter.is_kept()
+    }
+
+    /// Writes down what sandboxes have used of their limits, for the next process.
+    pub async fn shutdown(&self) {
+        self.parts.limiter.shutdown().await;
     }
 
     /// Did a DNS server answer within the last `fresh`? Asks, if nobody knows.

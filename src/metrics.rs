@@ -43,6 +43,7 @@ pub struct Metrics {
     audit_dropped: Gauge<u64, AtomicU64>,
     ledger_rows: Gauge<u64, AtomicU64>,
     ledger_lag: Gauge<u64, AtomicU64>,
+    limits_kept: Gauge,
     /// Time that look-ups take.
     pub dns_seconds: Histogram,
 }
@@ -87,6 +88,9 @@ impl Default for Metrics {
         let ledger_lag = Gauge::default();
         let help = "Audit records that the ledger has not folded yet";
         registry.register("ledger_lag_records", help, ledger_lag.clone());
+        let limits_kept = Gauge::default();
+        let help = "1 while a restart finds what sandboxes have used of their limits";
+        registry.register("limits_kept", help, limits_kept.clone());
         let dns_seconds = Histogram::new([0.001, 0.005, 0.02, 0.1, 0.5, 1.0, 5.0]);
         registry.register_with_unit("dns", "Time that look-ups take", Unit::Seconds, dns_seconds.clone());
         Self {
@@ -103,6 +107,7 @@ impl Default for Metrics {
             audit_dropped,
             ledger_rows,
             ledger_lag,
+            limits_kept,
             dns_seconds,
         }
     }
@@ -137,6 +142,11 @@ impl Metrics {
     pub fn ledger(&self, rows: u64, lag: u64) {
         self.ledger_rows.set(rows);
         self.ledger_lag.set(lag);
+    }
+
+    /// Are counts against limits on the disk?
+    pub fn limits(&self, kept: bool) {
+        self.limits_kept.set(i64::from(kept));
     }
 
     /// A client connection was turned away at the ceiling.

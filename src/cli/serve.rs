@@ -19,6 +19,7 @@ use crate::egress::{Egress, Parts, Signals};
 use crate::entry::Gate;
 use crate::identity::{self, Identities, Revocations};
 use crate::ledger::{self, Ledger};
+use crate::limit::Limiter;
 use crate::metrics::Metrics;
 use crate::reload::Reloader;
 use crate::resolve::{Resolver, ResolverSettings};
@@ -111,6 +112,7 @@ async fn serve(loaded: Loaded, source: ConfigSource, files: Files, budget: Budge
     metrics.started(policy.generation);
     let parts = Parts {
         identities: Identities::new(token_keys, open_revocations(&settings)?),
+        limiter: Limiter::open(&settings.state_dir).map_err(|error| error.to_string())?,
         resolver: Resolver::new(ResolverSettings { in_flight: budget.look_ups, ..settings.dns.resolver() })
             .map_err(|error| error.to_string())?,
         idle_upstreams: budget.idle_upstreams,
@@ -163,6 +165,7 @@ async fn serve(loaded: Loaded, source: ConfigSource, files: Files, budget: Budge
     drain(&server, &signals, settings.timeouts.drain, &mut stops).await;
     let stopped = audit.shutdown().await.map_err(|error| error.to_string());
     ledger.shutdown().await;
+    egress.shutdown().await;
     stopped
 }
 

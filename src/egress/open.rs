@@ -225,7 +225,7 @@ impl Egress {
         let limits = policy.effective(client).map(|effective| Arc::clone(&effective.limits));
         let mut accounts = vec![(Account::of_sandbox(client), limits.unwrap_or_default())];
         accounts.extend(Account::of_token(client));
-        self.limiter.admit(accounts)
+        self.parts.limiter.admit(accounts)
     }
 }
 

@@ -21,6 +21,7 @@ mod integrity;
 mod life;
 mod limits;
 mod pool;
+mod quotas;
 mod reasons;
 mod reload;
 mod setup;
