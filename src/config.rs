@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use egret_policy::reader::{Located, read_document};
-use egret_policy::{Listeners, Nat64Prefix, Policy, Problems, SourceFile, Surroundings};
+use egret_policy::{Listeners, Nat64Prefix, Policy, Problems, RegisterText, SourceFile, Surroundings};
 
 use crate::identity::{PublicKey, TokenKeys};
 use crate::resolve::{DnsServers, ResolverSettings};
@@ -205,6 +205,7 @@ pub fn load_noting(
             anonymous: part.anonymous,
             // Keys that can't be read are a problem of their own.
             tokens: part.tokens.named,
+            register: part.register,
         };
         let mut fetch = |name: &str| {
             let path = rules_dir.join(format!("{name}.toml"));
@@ -228,6 +229,7 @@ pub fn load_noting(
 struct PolicyPart {
     nat64: Vec<Nat64Prefix>,
     anonymous: Option<Located<String>>,
+    register: RegisterText,
     tokens: Tokens,
 }
 
@@ -299,6 +301,8 @@ fn same_dns(old: &Dns, new: &Dns) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use egret_policy::Registered;
+
     use super::*;
 
     #[test]
@@ -306,8 +310,8 @@ mod tests {
         let source = ConfigSource::BuiltIn { allow: vec!["a.example".to_owned()] };
         let loaded = load(&source, 1, None).unwrap();
         assert_eq!(loaded.settings.listen.proxy, ["127.0.0.1:3128".parse().unwrap()]);
-        assert!(loaded.policy.sandboxes.identify([127, 0, 0, 1].into()).is_ok());
-        assert!(loaded.policy.sandboxes.identify([10, 0, 0, 1].into()).is_err());
+        assert!(loaded.policy.sandboxes.identify([127, 0, 0, 1].into(), &Registered::default()).is_ok());
+        assert!(loaded.policy.sandboxes.identify([10, 0, 0, 1].into(), &Registered::default()).is_err());
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod live;
 mod open;
 mod redirects;
 mod refuse;
+mod registered;
 mod tunnel;
 mod turns;
 
@@ -37,6 +38,7 @@ pub use exchange::{ByteCounters, Exchange, Redial};
 pub use redirects::RedirectDenied;
 pub(crate) use refuse::dns_reason;
 pub use refuse::{Malformed, Refused};
+pub use registered::NotRegistered;
 pub use tunnel::Tunnel;
 
 /// What every attempt needs.
@@ -103,10 +105,12 @@ impl Egress {
         self.parts.identities.replace_keys(keys);
         self.policy.store(Arc::clone(&policy));
         self.parts.signals.policy_changed(policy.generation);
-        self.pool.retain(|intent, address| {
-            self.parts.identities.still_hold(&intent.client)
-                && live::still_allowed(&policy, intent, address, None)
-        });
+        self.recheck_pool();
+        for entry in self.registered().iter() {
+            if let Some(error) = self.unusable(&entry.registration) {
+                tracing::warn!(sandbox = %entry.registration.id, "a registered sandbox is nobody now: {error}");
+            }
+        }
     }
 
     /// Records that connections were turned away before their requests were read. `peer` is the

@@ -6,7 +6,9 @@
 mod claims;
 mod credentials;
 mod guesses;
+mod journal;
 mod key;
+mod registry;
 mod revocations;
 mod token;
 
@@ -15,12 +17,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::ArcSwapOption;
-use egret_policy::{Client, Policy, Reason, Refusal};
+use egret_policy::{Client, Identity, Policy, Reason, Refusal};
 
 pub use claims::{Audience, BadClaim, Claims, LimitClaims, is_token_id};
 pub use credentials::{Credentials, Unreadable};
 use guesses::Guesses;
 pub use key::{KeyError, PublicKey, SigningKey};
+pub use registry::{Entry, MOST_REGISTERED, Put, Registry, RegistryError, Snapshot, Wanted, WantedBody};
 pub use revocations::{Revocation, Revocations, RevocationsError};
 pub use token::{MAX_LIFETIME, MAX_TOKEN, TokenError, TokenKeys, sign, unverified};
 
@@ -45,15 +48,17 @@ pub struct Identities {
     /// `None` while tokens are off.
     keys: ArcSwapOption<TokenKeys>,
     revocations: Revocations,
+    /// Sandboxes that were registered while the process runs.
+    pub registry: Registry,
     guesses: Guesses,
 }
 
 impl Identities {
-    /// With keys, if tokens are on, and what was revoked before.
+    /// With keys, if tokens are on, and what was revoked and registered before.
     #[must_use]
-    pub fn new(keys: Option<TokenKeys>, revocations: Revocations) -> Self {
+    pub fn new(keys: Option<TokenKeys>, revocations: Revocations, registry: Registry) -> Self {
         let keys = ArcSwapOption::from_pointee(keys);
-        Self { keys, revocations, guesses: Guesses::default() }
+        Self { keys, revocations, registry, guesses: Guesses::default() }
     }
 
     /// Puts other keys in force.
@@ -79,7 +84,7 @@ impl Identities {
     ) -> Result<Client, Unidentified> {
         let source = source.to_canonical();
         let credentials = match Credentials::read(credentials) {
-            Ok(None) => return Ok(policy.sandboxes.identify(source)?),
+            Ok(None) => return Ok(self.identify_source(policy, source)?),
             Ok(Some(credentials)) => Ok(credentials),
             Err(unreadable) => Err(unreadable),
         };
@@ -110,6 +115,18 @@ impl Identities {
         }
     }
 
+    /// Who the client at this address is, as long as it has sent no credentials.
+    ///
+    /// # Errors
+    /// `identity_required`, or `identity_rejected` where what was registered is not permitted.
+    pub fn identify_source(&self, policy: &Policy, source: IpAddr) -> Result<Client, Refusal> {
+        let client = policy.sandboxes.identify(source, &self.registry.snapshot().registered)?;
+        if matches!(client.identity, Identity::Registered(_)) {
+            self.registry.used(&client.sandbox);
+        }
+        Ok(client)
+    }
+
     fn judge(
         &self,
         keys: &TokenKeys,
@@ -137,13 +154,17 @@ impl Identities {
     }
 
     /// May a client that was identified go on? Its token must not have been revoked since, and the
-    /// key that signed it must still be in force. That it has expired ends nothing.
+    /// key that signed it must still be in force; that it has expired ends nothing. What was
+    /// registered must still be.
     #[must_use]
     pub fn still_hold(&self, client: &Client) -> bool {
-        let Some(token) = client.token() else {
-            return true;
-        };
-        self.keys.load().as_ref().is_some_and(|keys| keys.trust(token)) && !self.is_revoked(client)
+        match &client.identity {
+            Identity::Source | Identity::Listener => true,
+            Identity::Registered(known) => self.registry.snapshot().holds(known, client.source),
+            Identity::Token(token) => {
+                self.keys.load().as_ref().is_some_and(|keys| keys.trust(token)) && !self.is_revoked(client)
+            }
+        }
     }
 
     /// Revokes tokens, and returns when that is on the disk. Blocks.

@@ -37,6 +37,8 @@ use writer::Writer;
 const MOST_ACCOUNTS: usize = 200_000;
 /// The sandbox of the account that later ones share; no sandbox has this ID.
 const REST: &str = "*";
+/// What stands for the ID of a token where the limits are a registration's; no token has this ID.
+const REGISTRATION: &str = "its registration";
 /// How long the end of the process waits for the last lines.
 const STOPPING: Duration = Duration::from_secs(5);
 
@@ -57,7 +59,7 @@ pub struct Exceeded {
 pub struct Account {
     sandbox: Arc<str>,
     policy: Arc<str>,
-    /// The ID of a token with limits of its own.
+    /// The ID of a token with limits of its own, or what stands for a registration with such.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     token: Option<Arc<str>>,
 }
@@ -69,12 +71,12 @@ impl Account {
         Self { sandbox: Arc::clone(&client.sandbox), policy: Arc::clone(&client.policy), token: None }
     }
 
-    /// The account of a client's token and its limits, if it has some.
+    /// The account of the limits that a client's token, or its registration, has of its own.
     #[must_use]
-    pub fn of_token(client: &Client) -> Option<(Self, Arc<Limits>)> {
-        let token = client.token()?;
-        let account = Self { token: Some(Arc::clone(&token.id)), ..Self::of_sandbox(client) };
-        Some((account, Arc::clone(token.limits.as_ref()?)))
+    pub fn of_own_limits(client: &Client) -> Option<(Self, Arc<Limits>)> {
+        let limits = client.limits()?;
+        let token = client.token().map_or_else(|| REGISTRATION.into(), |token| Arc::clone(&token.id));
+        Some((Self { token: Some(token), ..Self::of_sandbox(client) }, Arc::clone(limits)))
     }
 }
 

@@ -44,6 +44,7 @@ pub struct Metrics {
     ledger_rows: Gauge<u64, AtomicU64>,
     ledger_lag: Gauge<u64, AtomicU64>,
     limits_kept: Gauge,
+    registered: Gauge<u64, AtomicU64>,
     /// Time that look-ups take.
     pub dns_seconds: Histogram,
 }
@@ -91,6 +92,9 @@ impl Default for Metrics {
         let limits_kept = Gauge::default();
         let help = "1 while a restart finds what sandboxes have used of their limits";
         registry.register("limits_kept", help, limits_kept.clone());
+        let registered = Gauge::default();
+        let help = "Sandboxes that are registered through the control interface";
+        registry.register("sandboxes_registered", help, registered.clone());
         let dns_seconds = Histogram::new([0.001, 0.005, 0.02, 0.1, 0.5, 1.0, 5.0]);
         registry.register_with_unit("dns", "Time that look-ups take", Unit::Seconds, dns_seconds.clone());
         Self {
@@ -108,6 +112,7 @@ impl Default for Metrics {
             ledger_rows,
             ledger_lag,
             limits_kept,
+            registered,
             dns_seconds,
         }
     }
@@ -142,6 +147,11 @@ impl Metrics {
     pub fn ledger(&self, rows: u64, lag: u64) {
         self.ledger_rows.set(rows);
         self.ledger_lag.set(lag);
+    }
+
+    /// How many sandboxes are registered.
+    pub fn registered(&self, count: usize) {
+        self.registered.set(u64::try_from(count).unwrap_or(u64::MAX));
     }
 
     /// Are counts against limits on the disk?

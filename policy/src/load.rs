@@ -36,6 +36,17 @@ pub struct Surroundings {
     pub anonymous: Option<Located<String>>,
     /// Are there keys that tokens are verified with?
     pub tokens: bool,
+    /// What may be registered while the proxy runs.
+    pub register: RegisterText,
+}
+
+/// The keys of `[identity]` that say what may be registered, as written.
+#[derive(Debug, Default)]
+pub struct RegisterText {
+    /// `register`.
+    pub networks: Vec<Located<String>>,
+    /// `register_policies`.
+    pub policies: Vec<Located<String>>,
 }
 
 impl Policy {
@@ -59,7 +70,8 @@ impl Policy {
         }
         let mut names: Vec<_> = policies.keys().cloned().collect();
         names.sort();
-        let identified_by = IdentifiedBy { anonymous: around.anonymous, tokens: around.tokens };
+        let identified_by =
+            IdentifiedBy { anonymous: around.anonymous, tokens: around.tokens, register: around.register };
         let sandboxes = Sandboxes::read(root.tables("sandbox", problems), identified_by, &names, problems);
         Self {
             generation: around.generation,

@@ -108,6 +108,12 @@ impl Policy {
         self.policies.get(&client.policy)
     }
 
+    /// Is there a policy of this name?
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        self.policies.contains_key(name)
+    }
+
     /// Decides by name, port, method and path; what is granted still has to be resolved and pinned.
     pub fn decide(self: &Arc<Self>, intent: &Intent) -> Verdict {
         let Some(effective) = self.effective(&intent.client) else {

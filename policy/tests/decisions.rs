@@ -28,7 +28,7 @@ mod support;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use egret_policy::{Policy, Refusal, TlsRule};
+use egret_policy::{Policy, Refusal, Registered, TlsRule};
 use support::cases::{self, Case};
 use support::{Outcome, World};
 
@@ -63,7 +63,7 @@ fn every_question_has_the_answer_of_the_contract() {
 /// The answer in the words of the data files.
 fn answer(case: &Case, policy: &Arc<Policy>, question: &str) -> String {
     if let Some(source) = question.strip_prefix("who ") {
-        return match policy.sandboxes.identify(source.parse().unwrap()) {
+        return match policy.sandboxes.identify(source.parse().unwrap(), &Registered::default()) {
             Ok(client) => format!("{} {} {}", client.sandbox, client.policy, client.identity.as_str()),
             Err(refusal) => refusal.reason.to_string(),
         };

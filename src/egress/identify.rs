@@ -24,9 +24,9 @@ impl Egress {
     /// Who the client at this address is, as long as it has sent no credentials.
     ///
     /// # Errors
-    /// `identity_required`.
+    /// `identity_required`, or `identity_rejected` where what was registered is not permitted.
     pub fn identify_source(&self, source: IpAddr) -> Result<Client, Refusal> {
-        self.policy.load().sandboxes.identify(source)
+        self.parts.identities.identify_source(&self.policy.load(), source)
     }
 
     /// Records a request whose client is not known.
@@ -52,7 +52,7 @@ impl Egress {
             Revocation::Sandbox(id) => (None, Some(Text::from(id.as_str()))),
         };
         let revoked = self.parts.identities.revoke(what);
-        self.parts.signals.revoked();
+        self.parts.signals.identities_changed();
         self.parts.audit.event(&Event::Revoke(Revoke { token, sandbox, kept: revoked.is_ok() }));
         revoked
     }
