@@ -18,6 +18,9 @@ need nodejs node --version
 need python3 python3 --version
 need python3-pip python3 -m pip --version
 need wget wget --version
+# The parent proxies that egret is tried behind.
+need squid squid -v
+need tinyproxy tinyproxy -v
 # Namespaces, in which the tests have a network of their own.
 need iproute2 ip -V
 need util-linux unshare --version

@@ -4,6 +4,7 @@
 
 mod files;
 mod read;
+mod upstream;
 
 pub use files::Files;
 
@@ -15,6 +16,7 @@ use std::time::Duration;
 use egret_policy::reader::{Located, read_document};
 use egret_policy::{Listeners, Nat64Prefix, Policy, Problems, RegisterText, SourceFile, Surroundings};
 
+use crate::chain::Chain;
 use crate::identity::{PublicKey, TokenKeys};
 use crate::resolve::{DnsServers, ResolverSettings};
 
@@ -144,6 +146,8 @@ pub struct Loaded {
     pub settings: Settings,
     /// The policy.
     pub policy: Policy,
+    /// Which way connections go.
+    pub chain: Chain,
     /// What tokens are verified with; `None` where they are off.
     pub token_keys: Option<TokenKeys>,
     /// Warnings.
@@ -198,9 +202,11 @@ pub fn load_noting(
         let own = Listeners {
             bound: settings.listen.proxy.iter().copied().chain([settings.listen.control]).collect(),
         };
+        let listeners = listeners.cloned().unwrap_or(own);
+        upstream::refuse_loop(&part.upstream, &listeners, &settings.dns.hosts, problems);
         let around = Surroundings {
             generation,
-            listeners: listeners.cloned().unwrap_or(own),
+            listeners,
             nat64: part.nat64,
             anonymous: part.anonymous,
             // Keys that can't be read are a problem of their own.
@@ -214,19 +220,20 @@ pub fn load_noting(
         };
         let policy = Policy::read(&mut root, around, &mut fetch, problems);
         root.finish(problems);
-        (settings, policy, part.tokens)
+        (settings, policy, part.tokens, part.upstream.chain)
     };
-    let (settings, policy, tokens) = read_document(&file, &mut problems, read);
+    let (settings, policy, tokens, chain) = read_document(&file, &mut problems, read);
     problems.sort();
     if problems.any_error() {
         return Err(problems);
     }
     let token_keys = (!tokens.keys.is_empty()).then(|| TokenKeys::new(tokens.keys, &tokens.audience));
-    Ok(Loaded { settings, policy, token_keys, problems })
+    Ok(Loaded { settings, policy, chain, token_keys, problems })
 }
 
-/// The parts of `[dns]` and `[identity]` that the policy needs.
-struct PolicyPart {
+/// What can be reloaded: `[upstream]`, and the parts of `[dns]` and `[identity]` that the policy needs.
+struct Reloadable {
+    upstream: upstream::Written,
     nat64: Vec<Nat64Prefix>,
     anonymous: Option<Located<String>>,
     register: RegisterText,

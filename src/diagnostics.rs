@@ -1,8 +1,8 @@
 //! Shows configuration problems to a person: `file:line:column`, the offending text underlined,
 //! and what to write instead.
 
-use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
-use egret_policy::{Problem, Problems, Severity};
+use annotate_snippets::{AnnotationKind, Level, Origin, Renderer, Snippet};
+use egret_policy::{Position, Problem, Problems, Severity};
 
 /// All problems as text for a terminal, plain or coloured.
 #[must_use]
@@ -25,6 +25,14 @@ fn render_one(problem: &Problem, renderer: &Renderer) -> String {
     let Some((file, span)) = &problem.place else {
         return renderer.render(&[annotate_snippets::Group::with_title(title)]);
     };
+    if problem.secret {
+        let Position { line, column } = file.position(span.start);
+        let mut group = title.element(Origin::path(file.name()).line(line).char_column(column));
+        if let Some(help) = &problem.help {
+            group = group.element(Level::HELP.message(help.as_str()));
+        }
+        return renderer.render(&[group]);
+    }
     let end = span.end.max(span.start).min(file.text().len());
     let mark = AnnotationKind::Primary.span(span.start.min(end)..end);
     let snippet = Snippet::source(file.text()).path(file.name()).annotation(mark);
@@ -47,6 +55,17 @@ mod tests {
         problems.error(&Spot::new(&file, 9..13), "unknown key `prxy`", "did you mean `proxy`?");
         let text = render(&problems, false);
         for part in ["egret.toml:2:1", "prxy = 1", "^^^^", "did you mean `proxy`?"] {
+            assert!(text.contains(part), "{part} is missing in\n{text}");
+        }
+    }
+    #[test]
+    fn a_secret_is_placed_but_not_shown() {
+        let file = SourceFile::new("egret.toml", "[upstream]\nproxy = \"hunter2\"\n".to_owned());
+        let mut problems = Problems::default();
+        problems.secret_error(&Spot::new(&file, 19..28), "it holds a password", "put it into a file");
+        let text = render(&problems, false);
+        assert!(!text.contains("hunter2"), "{text}");
+        for part in ["egret.toml:2:9", "it holds a password", "put it into a file"] {
             assert!(text.contains(part), "{part} is missing in\n{text}");
         }
     }

@@ -11,7 +11,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use egret_policy::{PinnedAddr, Route};
+use egret_policy::PinnedAddr;
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::{TcpSocket, TcpStream, UdpSocket};
@@ -106,7 +106,7 @@ pub struct DialError {
 pub struct ConfiguredAddr(SocketAddr);
 
 impl ConfiguredAddr {
-    /// For the code that reads the configuration alone.
+    /// For code that has the address from the configuration, or from DNS for a name that stands there.
     pub fn new(addr: SocketAddr) -> Self {
         Self(addr)
     }
@@ -123,15 +123,15 @@ impl Dialer {
         Self { settings }
     }
 
-    /// Connects to the first of the route's checked addresses that answers. Dropping the future
-    /// closes every attempt.
+    /// Connects to the first of these checked addresses that answers. Dropping the future closes
+    /// every attempt.
     ///
     /// # Errors
     /// None of them connected in time.
-    pub async fn connect(&self, route: &Route) -> Result<Connected, DialError> {
-        let candidates: Vec<_> = route.addresses().iter().map(|pinned| pinned.socket_addr()).collect();
+    pub async fn connect(&self, addresses: &[PinnedAddr]) -> Result<Connected, DialError> {
+        let candidates: Vec<_> = addresses.iter().map(|pinned| pinned.socket_addr()).collect();
         let Won { stream, peer, mut failed } = self.race(&candidates).await?;
-        match route.addresses().iter().find(|pinned| pinned.socket_addr() == peer) {
+        match addresses.iter().find(|pinned| pinned.socket_addr() == peer) {
             Some(pinned) => Ok(Connected { stream, peer: *pinned, failed }),
             // Can't be: the race runs over the route's addresses alone.
             None => {
@@ -139,6 +139,25 @@ impl Dialer {
                 Err(DialError { cause: DialCause::Other, attempts: failed })
             }
         }
+    }
+
+    /// Connects to the first address of a peer that the configuration names.
+    ///
+    /// # Errors
+    /// None of them connected in time.
+    pub async fn connect_configured(&self, addresses: &[ConfiguredAddr]) -> Result<TcpStream, DialError> {
+        let candidates: Vec<_> = addresses.iter().map(|configured| configured.get()).collect();
+        self.race(&candidates).await.map(|won| won.stream)
+    }
+
+    /// The order in which these addresses are tried where one has to wait for the other, and no
+    /// more of them than one connect may try.
+    #[must_use]
+    pub fn in_order(&self, addresses: &[PinnedAddr]) -> Vec<PinnedAddr> {
+        let candidates: Vec<_> = addresses.iter().map(|pinned| pinned.socket_addr()).collect();
+        let order = interleave(&candidates, self.settings.max_addresses.max(1)).into_iter();
+        let pinned = |addr| addresses.iter().find(|pinned| pinned.socket_addr() == addr).copied();
+        order.filter_map(pinned).collect()
     }
 
     async fn race(&self, candidates: &[SocketAddr]) -> Result<Won, DialError> {

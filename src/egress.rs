@@ -1,6 +1,6 @@
 //! The one path out: decide, resolve, pin, dial, record; then, and only then, bytes may flow.
 //!
-//! Entries put an [`Intent`] in and get an opened way out or a refusal that is already recorded.
+//! Entries put an [`Intent`](egret_policy::Intent) in and get an opened way out or a refusal that is already recorded.
 //! They can't name the steps in between, so they can't skip one.
 
 mod exchange;
@@ -13,6 +13,7 @@ mod refuse;
 mod registered;
 mod tunnel;
 mod turns;
+mod way;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use arc_swap::ArcSwap;
 use egret_policy::{Policy, Reason};
 
 use crate::audit::{self, Audit, PathRecorder, Text};
+use crate::chain::Chain;
 use crate::config::Timeouts;
 use crate::dial::Dialer;
 use crate::forward::Pool;
@@ -44,12 +46,14 @@ pub use tunnel::Tunnel;
 /// What every attempt needs.
 pub struct Egress {
     policy: ArcSwap<Policy>,
+    chain: ArcSwap<Chain>,
     parts: Parts,
     turns: Turns,
     redirects: Redirects,
     pool: Pool,
     /// When the DNS servers were last asked for readiness, and whether one answered.
     dns_seen: tokio::sync::Mutex<Option<(Instant, bool)>>,
+    parent_trouble: way::Trouble,
 }
 
 /// What an [`Egress`] is given.
@@ -62,6 +66,8 @@ pub struct Parts {
     pub resolver: Resolver,
     /// Opens connections.
     pub dialer: Dialer,
+    /// Which way they go at first.
+    pub chain: Chain,
     /// Records.
     pub audit: Audit,
     /// How paths are recorded.
@@ -81,13 +87,15 @@ pub struct Parts {
 impl Egress {
     /// Puts the parts together; `policy` is the first one in force.
     #[must_use]
-    pub fn new(policy: Arc<Policy>, parts: Parts) -> Self {
+    pub fn new(policy: Arc<Policy>, mut parts: Parts) -> Self {
         Self {
             policy: ArcSwap::new(policy),
+            chain: ArcSwap::from_pointee(std::mem::take(&mut parts.chain)),
             turns: Turns::new(parts.look_ups),
             redirects: Redirects::default(),
             pool: Pool::new(parts.idle_upstreams),
             dns_seen: tokio::sync::Mutex::default(),
+            parent_trouble: way::Trouble::default(),
             parts,
         }
     }
@@ -98,11 +106,13 @@ impl Egress {
         self.policy.load_full()
     }
 
-    /// Puts another policy and other keys in force: new attempts see them at once, open ones are
-    /// decided again.
-    pub fn replace_policy(&self, policy: Policy, keys: Option<TokenKeys>) {
-        let policy = Arc::new(policy);
+    /// Puts another policy, another chain and other keys in force: new attempts see them at once,
+    /// open ones are decided again. Idle connections that went another way are closed.
+    pub fn replace_policy(&self, policy: Policy, chain: Chain, keys: Option<TokenKeys>) {
+        let (policy, chain) = (Arc::new(policy), Arc::new(chain));
         self.parts.identities.replace_keys(keys);
+        // Before the policy: what that permits must not go the way of the old one.
+        self.chain.store(chain);
         self.policy.store(Arc::clone(&policy));
         self.parts.signals.policy_changed(policy.generation);
         self.recheck_pool();

@@ -5,6 +5,7 @@
 //! anew, and only if nothing has arrived on it in the meantime.
 
 mod body;
+mod parent;
 mod pool;
 mod socket;
 
@@ -20,9 +21,11 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
+use crate::chain::Way;
 use crate::http1::{MAX_FIELDS, MAX_FIELDS_BYTES, MAX_REQUEST_LINE};
 
 pub use body::{BodyAborted, BodySender, OutBody};
+pub use parent::{NoTunnel, open_tunnel};
 pub use pool::Pool;
 use socket::{OriginIo, OriginSocket};
 
@@ -36,6 +39,7 @@ type Driver = Pin<Box<dyn Future<Output = Result<(), hyper::Error>> + Send>>;
 pub struct Upstream {
     socket: Arc<OriginSocket>,
     address: PinnedAddr,
+    way: Way,
     sender: SendRequest<OutBody>,
     /// `None` once the connection is over.
     driver: Option<Driver>,
@@ -56,11 +60,12 @@ pub struct SendError {
 }
 
 impl Upstream {
-    /// Begins HTTP on a connection that was just opened to a checked address; sends nothing yet.
+    /// Begins HTTP on a connection that was just opened to a checked address, this way; sends
+    /// nothing yet.
     ///
     /// # Errors
     /// Whatever hyper finds wrong with that.
-    pub async fn open(stream: TcpStream, address: PinnedAddr) -> Result<Self, hyper::Error> {
+    pub async fn open(stream: TcpStream, address: PinnedAddr, way: Way) -> Result<Self, hyper::Error> {
         let socket = Arc::new(OriginSocket::new(stream));
         let (sender, connection) = http1::Builder::new()
             .title_case_headers(true)
@@ -70,13 +75,19 @@ impl Upstream {
             .handshake(TokioIo::new(OriginIo::new(Arc::clone(&socket))))
             .await?;
         let driver: Driver = Box::pin(connection.with_upgrades());
-        Ok(Self { socket, address, sender, driver: Some(driver), reused: false })
+        Ok(Self { socket, address, way, sender, driver: Some(driver), reused: false })
     }
 
     /// The checked address that it is connected to.
     #[must_use]
     pub const fn address(&self) -> PinnedAddr {
         self.address
+    }
+
+    /// How it gets there.
+    #[must_use]
+    pub const fn way(&self) -> &Way {
+        &self.way
     }
 
     /// Sends a request and waits for the head of the response.

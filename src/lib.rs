@@ -4,6 +4,7 @@
 //! what each module never does stands in `ARCHITECTURE.md`.
 
 pub mod audit;
+pub mod chain;
 pub mod cli;
 pub mod client_hello;
 pub mod config;

@@ -83,7 +83,7 @@ impl Reloader {
         let report = match loaded {
             Ok(Ok(loaded)) => {
                 state.generation = next;
-                self.egress.replace_policy(loaded.policy, loaded.token_keys);
+                self.egress.replace_policy(loaded.policy, loaded.chain, loaded.token_keys);
                 let needs_restart = config::needs_restart(&self.settings, &loaded.settings);
                 Report { ok: true, generation: next, errors: Vec::new(), needs_restart }
             }

@@ -39,7 +39,7 @@ pub use policy::{Effective, Fallback, Listeners, Mode, Policy};
 pub use ports::PortSet;
 pub use reason::Reason;
 pub use registered::{NotRegistrable, Registered, Registrable, Registration};
-pub use rules::TlsRule;
+pub use rules::{TlsRule, parse_network};
 pub use sandbox::{Sandboxes, is_sandbox_id};
 pub use source::{Position, Problem, Problems, Severity, SourceFile, Spot};
 pub use verdict::{Refusal, Verdict};

@@ -12,7 +12,7 @@ use crate::guard::{Candidate, Grant};
 use crate::host::{DnsName, Host};
 use crate::intent::{Action, Client, Intent};
 use crate::limits::Limits;
-use crate::networks::{Class, METADATA_NAMES, Nat64Prefix, classify};
+use crate::networks::{self, Class, METADATA_NAMES, Nat64Prefix, classify};
 use crate::paths::{AmbiguousPath, normalise};
 use crate::ports::PortSet;
 use crate::reason::Reason;
@@ -112,6 +112,12 @@ impl Policy {
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
         self.policies.contains_key(name)
+    }
+
+    /// The address that is reached at this one: behind a NAT64 translator, the IPv4 address inside.
+    #[must_use]
+    pub fn reached(&self, address: IpAddr) -> IpAddr {
+        networks::effective(address, &self.nat64)
     }
 
     /// Decides by name, port, method and path; what is granted still has to be resolved and pinned.

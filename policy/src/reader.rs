@@ -31,7 +31,7 @@ pub fn read_document<T>(
         let span = error.span().unwrap_or(0..0);
         let place = Some((Arc::clone(file), span));
         let message = error.message().to_owned();
-        problems.push(Problem { severity: Severity::Error, place, message, help: None });
+        problems.push(Problem { severity: Severity::Error, place, message, help: None, secret: false });
     }
     let span = root.span();
     read(Table::new(file, root.get_ref(), span), problems)

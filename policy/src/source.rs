@@ -80,6 +80,8 @@ pub struct Problem {
     pub message: String,
     /// What to write instead.
     pub help: Option<String>,
+    /// Must the text at the place not be shown, because it holds a secret?
+    pub secret: bool,
 }
 
 /// `file:line:column: message (help)`, on one line.
@@ -112,6 +114,12 @@ impl Problems {
         self.push(at.problem(Severity::Error, message.into(), help.into()));
     }
 
+    /// Adds an error at a place whose text is a secret and must not be shown.
+    pub fn secret_error(&mut self, at: &Spot, message: impl Into<String>, help: impl Into<String>) {
+        let problem = at.problem(Severity::Error, message.into(), help.into());
+        self.push(Problem { secret: true, ..problem });
+    }
+
     /// Adds a warning at a place, with what to write instead.
     pub fn warning(&mut self, at: &Spot, message: impl Into<String>, help: impl Into<String>) {
         self.push(at.problem(Severity::Warning, message.into(), help.into()));
@@ -119,7 +127,13 @@ impl Problems {
 
     /// Adds an error that stands nowhere in a file, such as one that can't be read.
     pub fn unplaced(&mut self, message: impl Into<String>) {
-        self.push(Problem { severity: Severity::Error, place: None, message: message.into(), help: None });
+        self.push(Problem {
+            severity: Severity::Error,
+            place: None,
+            message: message.into(),
+            help: None,
+            secret: false,
+        });
     }
 
     /// Orders them as a person reads files: without a place first, then by file and place.
@@ -174,7 +188,8 @@ impl Spot {
 
     fn problem(&self, severity: Severity, message: String, help: String) -> Problem {
         let help = (!help.is_empty()).then_some(help);
-        Problem { severity, place: Some((Arc::clone(&self.file), self.span.clone())), message, help }
+        let place = Some((Arc::clone(&self.file), self.span.clone()));
+        Problem { severity, place, message, help, secret: false }
     }
 }
 

@@ -111,8 +111,11 @@ impl Attempt {
         let ticket = Arc::new(Ticket::default());
         let stage = &mut self.stage;
         let written = async {
-            shared.queue.push_awaited(line, Arc::clone(&ticket)).await?;
+            let lead = shared.queue.push_awaited(line, Arc::clone(&ticket)).await?;
             *stage = Stage::Sent { ticket: Arc::clone(&ticket), permits };
+            if let Some(lead) = lead {
+                shared.write(lead).await;
+            }
             Ok::<_, Closed>(ticket.settled().await)
         };
         let result = match tokio::time::timeout(shared.patience(), written).await {

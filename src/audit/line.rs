@@ -49,8 +49,8 @@ impl Formatter for Ascii {
     where
         W: ?Sized + Write,
     {
-        // Fast, for nearly every string: what lies below U+0020 never comes in a fragment.
-        if fragment.is_ascii() && !fragment.as_bytes().contains(&0x7f) {
+        // Fast, for nearly every string.
+        if fragment.bytes().all(is_plain) {
             return writer.write_all(fragment.as_bytes());
         }
         for character in fragment.chars() {

@@ -1,7 +1,8 @@
 //! The audit file: the only writer of audit events (NDJSON, schema `egret.audit/1`).
 //!
-//! Callers encode their record to a line and queue it; one thread appends whatever is queued with
-//! one write and then wakes the waiters (group commit). A decision is only reported as recorded
+//! Callers encode their record to a line and queue it; the first of them appends whatever is queued
+//! with one write and then wakes the waiters (group commit), or a thread does, where the file may
+//! keep it waiting. A decision is only reported as recorded
 //! after the system accepted its bytes, so that killing the process loses none that was acted
 //! upon. Memory is bounded everywhere. `seq` counts the records of one process, from 1, in the order
 //! of the file: a gap is a record that somebody took out.
@@ -48,7 +49,7 @@ pub use time::Timestamp;
 
 use id::IdSource;
 use line::Line;
-use queue::{Lost, Queue};
+use queue::{Lead, Lost, Queue};
 use record::{EventRecord, OwnEvent};
 use sink::Sink;
 use writer::Writer;
@@ -144,7 +145,8 @@ struct Shared {
     health: watch::Sender<bool>,
     on_failure: OnFailure,
     patience: Duration,
-    writer: Mutex<Option<Thread>>,
+    writer: Arc<Mutex<Writer>>,
+    thread: Mutex<Option<Thread>>,
 }
 
 #[derive(Debug)]
@@ -176,16 +178,18 @@ impl Audit {
         let health = watch::Sender::new(healthy);
         let writer =
             Writer::new(Arc::clone(&queue), sink, health.clone(), on_failure, patience, file).tapped(tap);
+        let writer = Arc::new(Mutex::new(writer));
         let (ended, complete) = oneshot::channel();
+        let (threads_writer, threads_queue) = (Arc::clone(&writer), Arc::clone(&queue));
         let handle = thread::Builder::new()
             .name("audit".to_owned())
             .spawn(move || {
                 // Nobody listens if every handle was dropped without a shutdown.
-                let _ = ended.send(writer.run());
+                let _ = ended.send(Writer::run(&threads_writer, &threads_queue));
             })
             .map_err(OpenError::Thread)?;
-        let writer = Mutex::new(Some(Thread { handle, complete }));
-        let shared = Shared { queue, ids: IdSource::new(), health, on_failure, patience, writer };
+        let thread = Mutex::new(Some(Thread { handle, complete }));
+        let shared = Shared { queue, ids: IdSource::new(), health, on_failure, patience, writer, thread };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -234,7 +238,7 @@ impl Audit {
         let stop = OwnEvent::Stop { pid: std::process::id() };
         let stop = Line::encode(&EventRecord { ts: Timestamp::now(), event: &stop })?;
         self.shared.queue.close(Some(stop));
-        let thread = self.shared.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = self.shared.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(Thread { handle, complete }) = thread else { return Ok(()) };
         // Twice, for the writer may just have begun to wait for a full pipe. A thread that hangs
         // in a system call is left to the end of the process.
@@ -252,6 +256,17 @@ impl Shared {
         match self.on_failure {
             OnFailure::Allow if !*self.health.borrow() => Duration::ZERO,
             _ => self.patience,
+        }
+    }
+
+    /// Writes for all callers whose records are queued by the time that everything else which is
+    /// ready has run.
+    async fn write(&self, lead: Lead<'_>) {
+        tokio::task::yield_now().await;
+        // Who else has the writer may be waiting for the disk: the thread waits along.
+        if let Ok(mut writer) = self.writer.try_lock() {
+            writer.write_now();
+            lead.done();
         }
     }
 

@@ -1,9 +1,10 @@
-//! The bounded way from the callers to the writer thread.
+//! The bounded way from the callers to the writer.
 //!
 //! Decision records wait for room; everything else is kept up to a limit and counted beyond it.
 //! Nothing here blocks a caller's thread for longer than a push.
 
 use std::mem;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -100,9 +101,11 @@ struct Inbox {
     work: Work,
     kept: Load,
     sleep: Sleep,
+    /// A caller has taken it upon itself to have this written.
+    led: bool,
 }
 
-/// What the writer sleeps for.
+/// What the thread sleeps for.
 #[derive(Clone, Copy, Debug, Default)]
 enum Sleep {
     #[default]
@@ -121,7 +124,30 @@ pub(super) struct Queue {
     inbox: Mutex<Inbox>,
     filled: Condvar,
     room: Semaphore,
+    /// May callers write themselves?
+    direct: AtomicBool,
     pub counters: Counters,
+}
+
+/// A caller's promise to have what is queued written. Broken, it passes to the thread.
+#[derive(Debug)]
+pub(super) struct Lead<'a>(Option<&'a Queue>);
+
+impl Lead<'_> {
+    /// It was kept.
+    pub(super) fn done(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Lead<'_> {
+    fn drop(&mut self) {
+        if let Some(queue) = self.0 {
+            let mut inbox = queue.lock();
+            inbox.led = false;
+            queue.wake(inbox);
+        }
+    }
 }
 
 impl Queue {
@@ -130,12 +156,18 @@ impl Queue {
             inbox: Mutex::default(),
             filled: Condvar::new(),
             room: Semaphore::new(DECISIONS),
+            direct: AtomicBool::new(false),
             counters: Counters::default(),
         }
     }
 
     /// Queues a decision record, once there is room. Cancelled before that, it leaves no trace.
-    pub(super) async fn push_awaited(&self, line: Line, ticket: Arc<Ticket>) -> Result<(), Closed> {
+    /// The first of several that may write themselves leads the others.
+    pub(super) async fn push_awaited(
+        &self,
+        line: Line,
+        ticket: Arc<Ticket>,
+    ) -> Result<Option<Lead<'_>>, Closed> {
         self.room.acquire().await.map_err(|_| Closed)?.forget();
         let mut inbox = self.lock();
         if inbox.work.closed {
@@ -143,8 +175,15 @@ impl Queue {
         }
         inbox.work.entries.push(Entry { line, role: Role::Awaited(ticket) });
         inbox.work.awaited = true;
+        if inbox.led {
+            return Ok(None);
+        }
+        if self.direct.load(Ordering::Relaxed) {
+            inbox.led = true;
+            return Ok(Some(Lead(Some(self))));
+        }
         self.wake(inbox);
-        Ok(())
+        Ok(None)
     }
 
     /// Queues a record that nobody waits for, or counts it as dropped.
@@ -169,6 +208,17 @@ impl Queue {
         self.counters.refused.add(usize::try_from(lost.refused).unwrap_or(usize::MAX));
     }
 
+    /// Whether callers may write themselves, from the next record on.
+    pub(super) fn set_direct(&self, direct: bool) {
+        self.direct.store(direct, Ordering::Relaxed);
+    }
+
+    /// May callers write themselves?
+    #[cfg(test)]
+    pub(super) fn is_direct(&self) -> bool {
+        self.direct.load(Ordering::Relaxed)
+    }
+
     /// Asks the writer to open its file anew.
     pub(super) fn reopen(&self) {
         let mut inbox = self.lock();
@@ -187,19 +237,25 @@ impl Queue {
         }
     }
 
-    /// Waits for work, at most `patience`, and takes all of it. `spare` lends its memory.
-    pub(super) fn take(&self, spare: Vec<Entry>, patience: Duration) -> Work {
+    /// Waits for work that no caller leads, at most `patience`.
+    pub(super) fn wait(&self, patience: Duration) {
         let mut inbox = self.lock();
-        if inbox.work.is_empty() {
+        if inbox.is_idle() {
             inbox.sleep = Sleep::UntilAnything;
-            inbox = self.wait_while(inbox, patience, Work::is_empty);
+            inbox = self.wait_while(inbox, patience, Inbox::is_idle);
         }
         // Nobody waits for kept records: they go with the next decision, if it comes soon.
-        if !inbox.work.is_urgent() && !inbox.work.is_empty() {
+        if !inbox.is_urgent() && !inbox.work.is_empty() {
             inbox.sleep = Sleep::UntilUrgent;
-            inbox = self.wait_while(inbox, KEPT_PATIENCE, |work| !work.is_urgent());
+            inbox = self.wait_while(inbox, KEPT_PATIENCE, |inbox| !inbox.is_urgent());
         }
         inbox.sleep = Sleep::Awake;
+    }
+
+    /// Takes all there is; to be called by who has the writer. `spare` lends its memory.
+    pub(super) fn take(&self, spare: Vec<Entry>) -> Work {
+        let mut inbox = self.lock();
+        inbox.led = false;
         inbox.kept = Load::default();
         let closed = inbox.work.closed;
         mem::replace(&mut inbox.work, Work { entries: spare, closed, ..Work::default() })
@@ -220,18 +276,18 @@ impl Queue {
         &self,
         inbox: MutexGuard<'a, Inbox>,
         patience: Duration,
-        mut condition: impl FnMut(&Work) -> bool,
+        mut condition: impl FnMut(&Inbox) -> bool,
     ) -> MutexGuard<'a, Inbox> {
-        let waited = self.filled.wait_timeout_while(inbox, patience, |inbox| condition(&inbox.work));
+        let waited = self.filled.wait_timeout_while(inbox, patience, |inbox| condition(inbox));
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Wakes the writer if this is what it sleeps for: a system call saved under load.
+    /// Wakes the thread if this is what it sleeps for: a system call saved under load.
     fn wake(&self, mut inbox: MutexGuard<'_, Inbox>) {
         let due = match inbox.sleep {
             Sleep::Awake => false,
-            Sleep::UntilAnything => true,
-            Sleep::UntilUrgent => inbox.work.is_urgent(),
+            Sleep::UntilAnything => !inbox.is_idle(),
+            Sleep::UntilUrgent => inbox.is_urgent(),
         };
         if due {
             inbox.sleep = Sleep::Awake;
@@ -243,13 +299,20 @@ impl Queue {
     }
 }
 
-impl Work {
-    fn is_empty(&self) -> bool {
-        self.entries.is_empty() && !self.reopen && !self.closed
+impl Inbox {
+    /// Is there nothing for the thread to do?
+    fn is_idle(&self) -> bool {
+        self.work.is_empty() || self.led && !self.is_urgent()
     }
 
-    /// Does somebody wait for it?
+    /// Must the thread do it now?
     fn is_urgent(&self) -> bool {
-        self.awaited || self.reopen || self.closed
+        self.work.awaited && !self.led || self.work.reopen || self.work.closed
+    }
+}
+
+impl Work {
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty() && !self.reopen && !self.closed
     }
 }

@@ -123,6 +123,9 @@ pub struct Outcome {
     /// The address that was connected to, one of those above.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dialed: Option<IpAddr>,
+    /// The parent proxy, `host:port`, through which it was, or could not be, connected to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub via_parent: Option<Text>,
     /// How long DNS took; whole milliseconds in the record.
     #[serde(rename = "dns_ms", skip_serializing_if = "Option::is_none", serialize_with = "milliseconds")]
     pub dns: Option<Duration>,
@@ -143,6 +146,7 @@ impl Default for Outcome {
             generation: None,
             addresses: None,
             dialed: None,
+            via_parent: None,
             dns: None,
             status: None,
             detail: None,

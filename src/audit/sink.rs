@@ -72,6 +72,11 @@ impl Sink {
         self.open = None;
     }
 
+    /// Is it an open regular file whose system buffer takes the lines?
+    pub(super) fn is_plain(&self) -> bool {
+        !self.sync && self.open.as_ref().is_some_and(|open| open.regular.is_some())
+    }
+
     /// Makes sure that the open file is the one that the path names, creating it if need be.
     pub(super) fn ensure(&mut self) -> io::Result<()> {
         self.current().map(|_| ())

@@ -4,6 +4,7 @@
 
 mod attempts;
 mod failures;
+mod groups;
 mod hangs;
 mod processes;
 mod records;

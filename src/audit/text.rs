@@ -20,6 +20,10 @@ impl Text {
     #[must_use]
     pub fn new(bytes: impl AsRef<[u8]>) -> Self {
         let bytes = bytes.as_ref();
+        // Nearly every text there is.
+        if let Some(text) = std::str::from_utf8(bytes).ok().filter(|text| text.len() <= TEXT_LIMIT) {
+            return Self(text.to_owned());
+        }
         let (kept, cut) = bytes.split_at_checked(boundary(bytes)).unwrap_or((bytes, &[]));
         let mut text = String::with_capacity(kept.len());
         for chunk in kept.utf8_chunks() {

@@ -29,26 +29,43 @@ impl From<SystemTime> for Timestamp {
     }
 }
 
-impl fmt::Display for Timestamp {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Timestamp {
+    /// The text, digit by digit: it is in every record, where the formatting machinery would cost
+    /// more than all the other fields.
+    fn text(self) -> String {
         let since_epoch = self.0.duration_since(UNIX_EPOCH).unwrap_or_default().min(LAST);
         let seconds = since_epoch.as_secs();
         let (year, month, day) = civil_date(seconds / SECONDS_PER_DAY);
         let of_day = seconds % SECONDS_PER_DAY;
-        write!(
-            f,
-            "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}.{:06}Z",
-            of_day / 3600,
-            of_day / 60 % 60,
-            of_day % 60,
-            since_epoch.subsec_micros()
-        )
+        let mut text = String::with_capacity(27);
+        for (number, width, end) in [
+            (year, 4, '-'),
+            (month, 2, '-'),
+            (day, 2, 'T'),
+            (of_day / 3600, 2, ':'),
+            (of_day / 60 % 60, 2, ':'),
+            (of_day % 60, 2, '.'),
+            (u64::from(since_epoch.subsec_micros()), 6, 'Z'),
+        ] {
+            for place in (0..width).rev() {
+                let digit = u8::try_from(number / 10_u64.pow(place) % 10).unwrap_or(0);
+                text.push(char::from(b'0' + digit));
+            }
+            text.push(end);
+        }
+        text
+    }
+}
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text())
     }
 }
 
 impl Serialize for Timestamp {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+        serializer.serialize_str(&self.text())
     }
 }
 

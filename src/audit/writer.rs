@@ -1,11 +1,15 @@
-//! The one thread that writes audit records: takes what is queued, writes it in batches, tells
-//! the waiters, keeps what must not be lost while the file can't be written.
+//! The one writer of audit records: takes what is queued, writes it in batches, tells the waiters,
+//! keeps what must not be lost while the file can't be written.
+//!
+//! It belongs to whoever has its lock. While the file is a healthy one on a disk that answers at
+//! once, that is a caller, who writes for all that are ready with it and is spared two changes of
+//! threads; else it is the thread, which may wait.
 
 use std::collections::VecDeque;
 use std::io;
 use std::mem;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
@@ -18,11 +22,10 @@ use super::tap::{Tap, Written};
 use super::ticket::Settled;
 use super::{OnFailure, Timestamp};
 
-/// Mean time between records under which it pays to wait for more. One client alone, whose next
-/// request waits for this one's record, never gets there.
-const BUSY_INTERVAL: Duration = Duration::from_micros(125);
-/// How long to wait for more. Adds to a decision's latency, and only under load.
-const GATHER: Duration = Duration::from_micros(200);
+/// A write that takes longer than this shows that the disk does not answer at once.
+const SLOW: Duration = Duration::from_millis(10);
+/// How long callers then leave the writing to the thread.
+const SLOW_FOR: Duration = Duration::from_secs(2);
 
 /// How often the file is looked at, and a broken one tried again, when nothing is queued.
 const IDLE_CHECK: Duration = Duration::from_secs(1);
@@ -31,6 +34,7 @@ const BATCH_BYTES: usize = 256 << 10;
 /// Failures are logged at most this often.
 const COMPLAINT_INTERVAL: Duration = Duration::from_secs(1);
 
+#[derive(Debug)]
 pub(super) struct Writer {
     queue: Arc<Queue>,
     sink: Sink,
@@ -48,6 +52,9 @@ pub(super) struct Writer {
     complained: Option<Instant>,
     buffer: Vec<u8>,
     ends: Vec<usize>,
+    spare: Vec<Entry>,
+    /// When a write last was slow.
+    slow: Option<Instant>,
     tap: Option<Arc<dyn Tap>>,
 }
 
@@ -73,6 +80,8 @@ impl Writer {
             complained: None,
             buffer: Vec::new(),
             ends: Vec::new(),
+            spare: Vec::new(),
+            slow: None,
             tap: None,
         }
     }
@@ -83,26 +92,28 @@ impl Writer {
     }
 
     /// Works until the queue is closed; true if nothing that was queued is missing in the file.
-    pub(super) fn run(mut self) -> bool {
-        let mut spare = Vec::new();
-        let mut last = Instant::now();
-        let mut busy = false;
+    pub(super) fn run(writer: &Mutex<Self>, queue: &Queue) -> bool {
         loop {
-            if busy {
-                // A moment's wait gathers many records for one write, and one change of threads.
-                std::thread::sleep(GATHER);
+            queue.wait(IDLE_CHECK);
+            // A writer that panicked is in no known state: whoever waits for it is refused in time.
+            let Ok(mut writer) = writer.lock() else { return false };
+            let mut work = queue.take(mem::take(&mut writer.spare));
+            writer.round(&mut work);
+            if work.closed {
+                writer.sink.close();
+                return writer.backlog.is_empty() && writer.lost.since.is_none();
             }
-            let mut work = self.queue.take(mem::take(&mut spare), IDLE_CHECK);
-            let closed = work.closed;
-            let records = u32::try_from(work.entries.len()).unwrap_or(u32::MAX);
-            busy = BUSY_INTERVAL.saturating_mul(records) > last.elapsed();
-            last = Instant::now();
-            self.round(&mut work);
-            if closed {
-                return self.backlog.is_empty() && self.lost.since.is_none();
-            }
-            spare = work.entries;
+            writer.spare = work.entries;
         }
+    }
+
+    /// Writes what is queued, in a caller's thread.
+    pub(super) fn write_now(&mut self) {
+        let mut work = self.queue.take(mem::take(&mut self.spare));
+        if !work.is_empty() {
+            self.round(&mut work);
+        }
+        self.spare = work.entries;
     }
 
     /// One round; leaves `work.entries` empty.
@@ -123,10 +134,24 @@ impl Writer {
             let error = self.sink.ensure().err();
             self.publish(error.as_ref());
         } else {
+            let began = Instant::now();
             self.write(&mut entries);
+            let ended = Instant::now();
+            if ended.duration_since(began) > SLOW {
+                self.slow = Some(ended);
+            }
             self.keep(entries);
         }
         self.queue.release(decisions);
+        self.queue.set_direct(self.answers_at_once());
+    }
+
+    /// May a caller's thread be trusted to the file?
+    fn answers_at_once(&self) -> bool {
+        self.slow.is_none_or(|slow| slow.elapsed() > SLOW_FOR)
+            && self.backlog.is_empty()
+            && self.sink.is_plain()
+            && *self.health.borrow()
     }
 
     /// Writes entries batch by batch, taking out what is in the file, until one fails.

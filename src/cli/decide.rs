@@ -13,6 +13,7 @@ use egret_policy::{
 use serde::{Deserialize, Serialize};
 
 use super::{BAD_INPUT, DENIED, OK};
+use crate::chain::Chain;
 use crate::entry::question;
 use crate::identity::Snapshot;
 
@@ -39,6 +40,9 @@ pub(super) struct Answer {
     host: Option<String>,
     port: Option<u16>,
     addresses: Vec<IpAddr>,
+    /// How the addresses are reached, where there is a parent proxy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    way: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     detail: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -70,12 +74,13 @@ pub(super) enum Unanswered {
 /// Answers questions by one policy.
 pub(super) struct Decider {
     policy: Arc<Policy>,
+    chain: Chain,
     registered: Snapshot,
 }
 
 impl Decider {
-    pub(super) fn new(policy: Policy) -> Self {
-        Self { policy: Arc::new(policy), registered: Snapshot::default() }
+    pub(super) fn new(policy: Policy, chain: Chain) -> Self {
+        Self { policy: Arc::new(policy), chain, registered: Snapshot::default() }
     }
 
     /// Knows these as well.
@@ -112,7 +117,9 @@ impl Decider {
                 Err(refusal) => return Ok(self.refuse(&intent, &refusal, Vec::new())),
             },
         };
-        match grant.pin(&Resolution { addresses: addresses.clone() }, crate::dial::is_local) {
+        let pinned = grant.pin(&Resolution { addresses: addresses.clone() }, crate::dial::is_local);
+        let parent = self.chain.refuse_parent(&intent.destination, &addresses);
+        match pinned.and_then(|route| parent.map_or(Ok(route), Err)) {
             Ok(route) => {
                 let refusal = route.would_deny.clone();
                 let reason = refusal.as_ref().map_or(Reason::Allowed, |refusal| refusal.reason);
@@ -120,6 +127,7 @@ impl Decider {
                 answer.verdict = if refusal.is_some() { "would_deny" } else { "allow" };
                 answer.reason = reason.code();
                 answer.rule = refusal.map_or(route.rule, |refusal| refusal.rule);
+                answer.way = self.chain.describe(&intent.destination, &addresses);
                 answer.addresses = addresses;
                 if answer.verdict == "would_deny" {
                     self.add_near_misses(&mut answer, &intent);
@@ -177,6 +185,7 @@ impl Decider {
             host: intent.map(|intent| intent.destination.host().to_string()),
             port: intent.map(|intent| intent.destination.port()),
             addresses: Vec::new(),
+            way: None,
             detail: None,
             near_misses: Vec::new(),
             fallback: None,
@@ -237,6 +246,9 @@ impl Answer {
         if !self.addresses.is_empty() {
             let addresses: Vec<_> = self.addresses.iter().map(ToString::to_string).collect();
             row("addresses", &addresses.join(", "));
+        }
+        if let Some(way) = &self.way {
+            row("way", way);
         }
         if let Some(detail) = &self.detail {
             row("detail", detail);

@@ -70,7 +70,7 @@ impl ExplainArgs {
                 return BAD_INPUT;
             }
         };
-        let decider = Decider::new(loaded.policy).with_registered(registered);
+        let decider = Decider::new(loaded.policy, loaded.chain).with_registered(registered);
         let names = Names { settings: loaded.settings.dns.resolver(), runtime, resolver: None };
         let mut explainer = Explainer { decider, names };
         if let Some(file) = self.batch {

@@ -30,6 +30,8 @@ use crate::server::{self, Budget, Server};
 const DEFAULT_LOG: &str = "info,hickory_net=off,hickory_proto=off,hickory_resolver=off";
 /// How long the last tasks may take to close their connections.
 const CLOSING: Duration = Duration::from_secs(2);
+/// Least threads of the runtime: one may be kept waiting by the audit file's disk.
+const LEAST_WORKERS: usize = 2;
 
 #[derive(Debug, Args)]
 pub(super) struct ServeArgs {
@@ -49,7 +51,10 @@ impl ServeArgs {
         };
         start_log();
         let budget = Budget::of_this_process(loaded.settings.listen.max_connections);
-        let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        let workers = std::thread::available_parallelism().map_or(1, usize::from).max(LEAST_WORKERS);
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build();
+        let runtime = match runtime {
             Ok(runtime) => runtime,
             Err(error) => {
                 complain(&format!("no runtime: {error}"));
@@ -98,7 +103,7 @@ fn bind(settings: &Settings) -> Result<Bound, String> {
 }
 
 async fn serve(loaded: Loaded, source: ConfigSource, files: Files, budget: Budget) -> Result<(), String> {
-    let Loaded { settings, mut policy, token_keys, .. } = loaded;
+    let Loaded { settings, mut policy, chain, token_keys, .. } = loaded;
     // Before anything can be reached: a signal that comes early must not just kill the process.
     let mut stops = Stops::listen()?;
     let bound = bind(&settings)?;
@@ -121,6 +126,7 @@ async fn serve(loaded: Loaded, source: ConfigSource, files: Files, budget: Budge
             connect_timeout: settings.timeouts.connect,
             ..DialSettings::default()
         }),
+        chain,
         audit: audit.clone(),
         paths: path_recorder(&settings)?,
         signals: signals.clone(),

@@ -58,7 +58,7 @@ impl TestArgs {
         };
         let mut problems = Problems::default();
         let cases: Vec<_> = self.files.iter().flat_map(|file| read_file(file, &mut problems)).collect();
-        let decider = Decider::new(loaded.policy);
+        let decider = Decider::new(loaded.policy, loaded.chain);
         let hosts = loaded.settings.dns.hosts;
         let outcomes = cases.iter().filter_map(|case| run_case(&decider, &hosts, case, &mut problems));
         let outcomes: Vec<_> = outcomes.collect();

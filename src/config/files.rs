@@ -19,6 +19,7 @@ struct Stamp {
     modified: Option<SystemTime>,
     length: u64,
     inode: u64,
+    mode: u32,
 }
 
 impl Stamp {
@@ -29,7 +30,7 @@ impl Stamp {
 
 impl From<&Metadata> for Stamp {
     fn from(meta: &Metadata) -> Self {
-        Self { modified: meta.modified().ok(), length: meta.len(), inode: meta.ino() }
+        Self { modified: meta.modified().ok(), length: meta.len(), inode: meta.ino(), mode: meta.mode() }
     }
 }
 
@@ -47,6 +48,20 @@ impl Files {
         let read = File::open(path)?.take(MAX_FILE + 1).read_to_string(&mut text)?;
         if u64::try_from(read).is_ok_and(|read| read > MAX_FILE) {
             return Err(io::Error::other("longer than 256 MiB"));
+        }
+        Ok(text)
+    }
+
+    /// Reads a text file that holds a secret.
+    ///
+    /// # Errors
+    /// As [`Files::read`], or every user of the machine may open it.
+    pub fn read_secret(&mut self, path: &Path) -> io::Result<String> {
+        let text = self.read(path)?;
+        let mode = std::fs::metadata(path)?.mode() & 0o777;
+        if mode & 0o007 != 0 {
+            let cause = format!("every user of this machine has access to it (mode {mode:04o})");
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, cause));
         }
         Ok(text)
     }

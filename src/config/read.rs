@@ -11,7 +11,8 @@ use egret_policy::{DnsName, Nat64Prefix, Problems, RegisterText, limits, word};
 use ipnet::IpNet;
 
 use super::{
-    AuditSettings, Dns, Files, Listen, OnAuditFailure, PolicyPart, Settings, StaticHosts, Timeouts, Tokens,
+    AuditSettings, Dns, Files, Listen, OnAuditFailure, Reloadable, Settings, StaticHosts, Timeouts, Tokens,
+    upstream,
 };
 use crate::identity::PublicKey;
 use crate::resolve::{DnsServers, ServerSpec};
@@ -25,7 +26,7 @@ pub(super) fn settings(
     root: &mut Table<'_, '_>,
     files: &mut Files,
     problems: &mut Problems,
-) -> (Settings, PolicyPart) {
+) -> (Settings, Reloadable) {
     let listen = read_listen(root.table("listen", problems), problems);
     let (dns, nat64) = read_dns(root.table("dns", problems), problems);
     let audit = read_audit(root.table("audit", problems), problems);
@@ -42,7 +43,9 @@ pub(super) fn settings(
         problems.error(&network.spot, message, "add `control_token_file` to [listen]");
     }
     let timeouts = read_timeouts(root.table("timeouts", problems), problems);
-    (Settings { listen, dns, audit, state_dir, timeouts }, PolicyPart { nat64, anonymous, register, tokens })
+    let upstream = upstream::read(root.table("upstream", problems), &listen.name, files, problems);
+    let settings = Settings { listen, dns, audit, state_dir, timeouts };
+    (settings, Reloadable { upstream, nat64, anonymous, register, tokens })
 }
 
 fn read_listen(table: Option<Table<'_, '_>>, problems: &mut Problems) -> Listen {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use egret_policy::{Intent, Reason, Route};
+use egret_policy::{Destination, Intent, Reason, Refusal, Route};
 use tokio::net::TcpStream;
 
 use super::flow::{FlowWatch, relay_limits};
@@ -30,6 +30,7 @@ pub struct Exchange {
 /// Opens another connection over the same checked addresses.
 pub struct Redial {
     egress: Arc<Egress>,
+    destination: Destination,
     route: Route,
 }
 
@@ -37,12 +38,12 @@ impl Redial {
     /// Another connection, where a pooled one turned out to be stale.
     ///
     /// # Errors
-    /// None of the addresses connects; the reason says how that failed.
-    pub async fn connect(&self) -> Result<Upstream, Reason> {
-        let connected = self.egress.dial(&self.route).await;
-        let connected = connected.map_err(|error| super::refuse::dial_reason(error.cause))?;
-        let opened = Upstream::open(connected.stream, connected.peer).await;
-        opened.map_err(|_| Reason::UpstreamProtocol)
+    /// None of the addresses connects; the reason and the words for the record say how that failed.
+    pub async fn connect(&self) -> Result<Upstream, (Reason, Option<String>)> {
+        let opened = self.egress.dial(&self.destination, &self.route).await;
+        let told = |refusal: Refusal| (refusal.reason, refusal.detail.map(|detail| detail.to_string()));
+        let opened = opened.map_err(|error| told(error.refusal))?;
+        opened.http().await.map_err(|error| (Reason::UpstreamProtocol, Some(error)))
     }
 }
 
@@ -57,7 +58,7 @@ impl Exchange {
         stop: Stop,
     ) -> Self {
         let watch = FlowWatch::new(flow, Arc::clone(&egress));
-        let redial = Redial { egress, route };
+        let redial = Redial { egress, destination: intent.destination.clone(), route };
         Self { intent, upstream: Some(upstream), redial, permit, stop, watch }
     }
 
@@ -116,7 +117,7 @@ impl Exchange {
     ) {
         self.watch.record(reason, error, status);
         if let Some(upstream) = upstream {
-            self.watch.egress.pool.put(self.intent.clone(), upstream);
+            self.watch.egress.keep(self.intent.clone(), upstream);
         }
     }
 

@@ -8,10 +8,10 @@ use egret_policy::{Grant, Intent, PinnedAddr, Policy, Reason, Refusal, Resolutio
 
 use super::live::{self, Basis};
 use super::refuse::{dns_reason, unrecorded};
+use super::way::Opened;
 use super::{Egress, Exchange, Refused, Stop, Tunnel};
 use crate::audit::{self, Attempt, Text};
-use crate::dial::{Connected, DialCause, DialError};
-use crate::forward::Upstream;
+use crate::chain::{Parent, Way};
 use crate::limit::{Account, Exceeded, Permit};
 use crate::resolve::ResolveError;
 
@@ -30,15 +30,15 @@ impl Egress {
     /// The refusal, recorded.
     pub async fn open_tunnel(self: &Arc<Self>, intent: Intent, peer: SocketAddr) -> Result<Tunnel, Refused> {
         let Admitted { mut attempt, route, permit, basis } = self.admit(&intent, peer).await?;
-        let connected = match self.dial(&route).await {
-            Ok(connected) => connected,
-            Err(error) => return Err(self.refuse_dial(attempt, &error).await),
+        let opened = match self.dial(&intent.destination, &route).await {
+            Ok(opened) => opened,
+            Err(error) => return Err(self.refuse_dial(attempt, error).await),
         };
-        note_dialed(&mut attempt, &connected);
-        let attempt = self.still_current(attempt, &intent, connected.peer, basis).await?;
+        note_opened(&mut attempt, &opened);
+        let attempt = self.still_current(attempt, &intent, opened.peer, basis).await?;
         let flow = self.permit(attempt).await?;
-        let stop = self.stop_for(intent, &route, connected.peer, basis);
-        Ok(Tunnel::new(Arc::clone(self), connected.stream, route, flow, permit, stop))
+        let stop = self.stop_for(intent, &route, opened.peer, basis);
+        Ok(Tunnel::new(Arc::clone(self), (opened.stream, opened.early), route, flow, permit, stop))
     }
 
     /// Opens the way for one request, over a pooled connection if one fits.
@@ -51,24 +51,25 @@ impl Egress {
         peer: SocketAddr,
     ) -> Result<Exchange, Refused> {
         let Admitted { mut attempt, route, permit, basis } = self.admit(&intent, peer).await?;
-        let upstream = match self.pool.take(&intent, &route) {
+        let chain = self.chain.load_full();
+        let way = |address: PinnedAddr| chain.way(&intent.destination, address.socket_addr().ip());
+        let upstream = match self.pool.take(&intent, &route, way) {
             Some(upstream) => {
-                attempt.outcome_mut().dialed = Some(upstream.address().socket_addr().ip());
+                note_way(&mut attempt, upstream.address(), upstream.way());
                 upstream
             }
-            None => match self.dial(&route).await {
-                Ok(connected) => {
-                    note_dialed(&mut attempt, &connected);
-                    match Upstream::open(connected.stream, connected.peer).await {
+            None => match self.dial(&intent.destination, &route).await {
+                Ok(opened) => {
+                    note_opened(&mut attempt, &opened);
+                    match opened.http().await {
                         Ok(upstream) => upstream,
                         Err(error) => {
-                            let refusal = Refusal::new(Reason::UpstreamProtocol);
-                            let refusal = refusal.with_detail(error.to_string());
+                            let refusal = Refusal::new(Reason::UpstreamProtocol).with_detail(error);
                             return Err(self.refuse_for(attempt, refusal).await);
                         }
                     }
                 }
-                Err(error) => return Err(self.refuse_dial(attempt, &error).await),
+                Err(error) => return Err(self.refuse_dial(attempt, error).await),
             },
         };
         let attempt = self.still_current(attempt, &intent, upstream.address(), basis).await?;
@@ -119,17 +120,6 @@ impl Egress {
         Err(self.refuse_for(attempt, refusal.with_detail("the policy has changed meanwhile")).await)
     }
 
-    /// Dials; once more without idle connections if there was no descriptor.
-    pub(super) async fn dial(&self, route: &Route) -> Result<Connected, DialError> {
-        match self.parts.dialer.connect(route).await {
-            Err(error) if error.cause == DialCause::Overloaded => {
-                self.shed_idle();
-                self.parts.dialer.connect(route).await
-            }
-            result => result,
-        }
-    }
-
     /// Decides, resolves and pins.
     async fn admit(&self, intent: &Intent, peer: SocketAddr) -> Result<Admitted, Refused> {
         let mut attempt = self.parts.audit.begin(self.request_record(intent, peer));
@@ -176,7 +166,11 @@ impl Egress {
             }
         };
         attempt.outcome_mut().addresses = Some(resolution.addresses.iter().copied().collect());
-        match grant.pin(&resolution, crate::dial::is_local) {
+        let pinned = match grant.pin(&resolution, crate::dial::is_local) {
+            Ok(route) => self.keep_off_parent(&intent.destination, route).await,
+            refused => refused,
+        };
+        match pinned {
             Ok(route) => {
                 let outcome = attempt.outcome_mut();
                 outcome.reason = Reason::Allowed.code();
@@ -242,11 +236,22 @@ fn note_grant(attempt: &mut Attempt, grant: &Grant) {
     }
 }
 
-fn note_dialed(attempt: &mut Attempt, connected: &Connected) {
+/// Notes where the connection goes and how.
+fn note_way(attempt: &mut Attempt, address: PinnedAddr, way: &Way) {
     let outcome = attempt.outcome_mut();
-    outcome.dialed = Some(connected.peer.socket_addr().ip());
-    if !connected.failed.is_empty() {
-        let failed: Vec<_> = connected.failed.iter().map(ToString::to_string).collect();
-        outcome.detail = Some(Text::from(failed.join("; ")));
+    outcome.dialed = Some(address.socket_addr().ip());
+    if let Way::Through(parent) = way {
+        note_parent(attempt, parent);
+    }
+}
+
+pub(super) fn note_parent(attempt: &mut Attempt, parent: &Parent) {
+    attempt.outcome_mut().via_parent = Some(Text::from(parent.to_string()));
+}
+
+fn note_opened(attempt: &mut Attempt, opened: &Opened) {
+    note_way(attempt, opened.peer, &opened.way);
+    if !opened.failed.is_empty() {
+        attempt.outcome_mut().detail = Some(Text::from(opened.failed.join("; ")));
     }
 }

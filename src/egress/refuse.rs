@@ -6,8 +6,10 @@ use std::time::Duration;
 use egret_policy::{Action, Client, Destination, Host, Intent, Reason, Refusal};
 
 use super::Egress;
+use super::open::note_parent;
+use super::way::NoWay;
 use crate::audit::{self, Attempt, AuditUnavailable, Text};
-use crate::dial::{DialCause, DialError};
+use crate::dial::DialCause;
 use crate::limit::Exceeded;
 use crate::resolve::ResolveError;
 
@@ -71,9 +73,11 @@ impl Egress {
         Refused { retry_after: Some(exceeded.retry_after), ..refused }
     }
 
-    pub(super) async fn refuse_dial(&self, attempt: Attempt, error: &DialError) -> Refused {
-        let refusal = Refusal::new(dial_reason(error.cause)).with_detail(error.to_string());
-        self.refuse_for(attempt, refusal).await
+    pub(super) async fn refuse_dial(&self, mut attempt: Attempt, error: NoWay) -> Refused {
+        if let Some(parent) = &error.parent {
+            note_parent(&mut attempt, parent);
+        }
+        self.refuse_for(attempt, error.refusal).await
     }
 
     pub(super) async fn refuse_for(&self, attempt: Attempt, refusal: Refusal) -> Refused {

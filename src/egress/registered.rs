@@ -110,11 +110,13 @@ impl Egress {
         self.parts.audit.event(&Event::Sandbox(Sandbox { sandbox, change, policy, source, kept }));
     }
 
-    /// Lets go of idle connections that would no longer be permitted.
+    /// Lets go of idle connections that would no longer be permitted, or would go another way.
     pub(super) fn recheck_pool(&self) {
-        let (policy, registered) = (self.policy(), self.registered());
-        self.pool.retain(|intent, address| {
+        let (policy, chain, registered) = (self.policy(), self.chain.load_full(), self.registered());
+        self.pool.retain(|intent, upstream| {
+            let address = upstream.address();
             self.parts.identities.still_hold(&intent.client)
+                && chain.way(&intent.destination, address.socket_addr().ip()) == *upstream.way()
                 && live::still_allowed(&policy, &registered.registered, intent, address, None)
         });
     }

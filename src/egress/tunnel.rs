@@ -22,7 +22,8 @@ const HELLO_READ: usize = 4096;
 /// An opened tunnel; no byte has passed yet.
 pub struct Tunnel {
     egress: Arc<Egress>,
-    upstream: TcpStream,
+    /// The connection, and what was already read from it.
+    upstream: (TcpStream, Bytes),
     route: Route,
     flow: Flow,
     permit: Permit,
@@ -44,7 +45,7 @@ impl NameFault {
 impl Tunnel {
     pub(super) const fn new(
         egress: Arc<Egress>,
-        upstream: TcpStream,
+        upstream: (TcpStream, Bytes),
         route: Route,
         flow: Flow,
         permit: Permit,
@@ -64,7 +65,7 @@ impl Tunnel {
     /// Where the rule asks for TLS, nothing passes before the ClientHello has named the host.
     pub fn carry(self, client: TcpStream, early: BytesMut, host: Host) -> impl Future<Output = ()> + Send {
         // Taken apart before the future begins: what it holds, every idle tunnel holds.
-        let Self { egress, upstream, route, flow, permit, stop } = self;
+        let Self { egress, upstream: (upstream, early_down), route, flow, permit, stop } = self;
         let (tls, limits) = (route.tls, relay_limits(&route));
         let mut watch = FlowWatch::new(flow, egress);
         let mut opening = Opening { client, early, host, stop };
@@ -79,7 +80,7 @@ impl Tunnel {
             let _open = watch.egress.parts.metrics.tunnel_open();
             let Opening { client, early, mut stop, .. } = opening;
             let early_up = early.freeze();
-            let tunnel = relay::Tunnel { client, upstream, early_up, early_down: Bytes::new() };
+            let tunnel = relay::Tunnel { client, upstream, early_up, early_down };
             let counters = Arc::clone(&watch.counters);
             let tally = relay::relay(tunnel, limits, counters, permit.meter(), stop.wait()).await;
             watch.end(tally.end, None);

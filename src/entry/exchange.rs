@@ -427,7 +427,7 @@ async fn send(
     let Some(request) = again else {
         return Err(failure(SendError { unsent: None, ..error }));
     };
-    *upstream = redial.connect().await.map_err(|reason| (reason, None))?;
+    *upstream = redial.connect().await?;
     upstream.send(request).await.map_err(failure)
 }
 

@@ -66,17 +66,34 @@ impl Wire {
 /// One read of whatever is there.
 pub(super) async fn read_into(stream: &TcpStream, buffer: &mut BytesMut) -> io::Result<usize> {
     loop {
+        if buffer.is_empty() {
+            *buffer = BytesMut::new();
+        }
         stream.readable().await?;
         buffer.reserve(READ);
-        match stream.try_read_buf(buffer) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                if buffer.is_empty() {
-                    *buffer = BytesMut::new();
-                }
-            }
+        match read_now(stream, buffer) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             result => return result,
         }
     }
+}
+
+/// Reads once. A read that does not fill the buffer has emptied the socket, and the edge-triggered
+/// selector tells of what comes after it: that the socket is no longer readable is noted with the
+/// read, which saves finding it out by another one. Told from within [`TcpStream::try_io`], so that
+/// what comes in between is not forgotten.
+fn read_now(stream: &TcpStream, buffer: &mut BytesMut) -> io::Result<usize> {
+    let mut emptied = None;
+    let read = stream.try_io(Interest::READABLE, || {
+        let room = buffer.capacity() - buffer.len();
+        let count = stream.try_read_buf(buffer)?;
+        if 0 < count && count < room {
+            emptied = Some(count);
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        Ok(count)
+    });
+    emptied.map_or(read, Ok)
 }
 
 /// Writes everything.

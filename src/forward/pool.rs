@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use egret_policy::{Destination, Intent, PinnedAddr, Route};
 
 use super::Upstream;
+use crate::chain::Way;
 
 /// How long a connection may lie idle.
 const IDLE: Duration = Duration::from_secs(30);
@@ -52,9 +53,9 @@ impl Pool {
     }
 
     /// A live connection of this sandbox to this destination, at one of the addresses that were
-    /// just checked.
+    /// just checked and the way that leads there now.
     #[must_use]
-    pub fn take(&self, intent: &Intent, route: &Route) -> Option<Upstream> {
+    pub fn take(&self, intent: &Intent, route: &Route, way: impl Fn(PinnedAddr) -> Way) -> Option<Upstream> {
         let key = Key::of(intent);
         let mut inner = self.lock();
         let Inner { idle, count } = &mut *inner;
@@ -63,7 +64,8 @@ impl Pool {
         while let Some(candidate) = list.pop() {
             *count -= 1;
             let fresh = candidate.since.elapsed() < IDLE;
-            let checked = route.addresses().contains(&candidate.upstream.address());
+            let address = candidate.upstream.address();
+            let checked = route.addresses().contains(&address) && way(address) == *candidate.upstream.way();
             if fresh && checked && candidate.upstream.socket.is_quiet() {
                 found = Some(candidate.upstream);
                 break;
@@ -93,8 +95,8 @@ impl Pool {
     }
 
     /// Drops the connections for which `keep` is false, and those that lay too long.
-    pub fn retain(&self, keep: impl Fn(&Intent, PinnedAddr) -> bool) {
-        self.lock().retain(|idle| keep(&idle.intent, idle.upstream.address()));
+    pub fn retain(&self, keep: impl Fn(&Intent, &Upstream) -> bool) {
+        self.lock().retain(|idle| keep(&idle.intent, &idle.upstream));
     }
 
     /// Drops the connections that lay too long or that their origin has closed.

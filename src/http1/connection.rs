@@ -68,12 +68,8 @@ impl Connection {
 /// Gateways that hand fields to programs as environment variables cannot tell `X-Real-IP` from
 /// `X_Real_IP`, so a filter that could would be a hole.
 pub(super) fn canonical(name: &str) -> String {
-    name.chars()
-        .map(|character| match character {
-            '_' => '-',
-            _ => character.to_ascii_lowercase(),
-        })
-        .collect()
+    let lower = name.to_ascii_lowercase();
+    if lower.contains('_') { lower.replace('_', "-") } else { lower }
 }
 
 /// Whether this is a WebSocket handshake that may be passed on: HTTP/1.1 `GET` without a body, and

@@ -72,18 +72,19 @@ impl Verdict {
     }
 }
 
-/// The fields of all events; unknown ones are skipped, so that the format can grow.
+/// The fields of all events; unknown ones are skipped, so that the format can grow. Those whose words
+/// are egret's own are never escaped, and so are read where they stand.
 #[derive(Deserialize)]
-struct Fields {
+struct Fields<'a> {
     seq: u64,
-    ts: String,
-    event: String,
-    id: Option<String>,
+    ts: &'a str,
+    event: &'a str,
+    id: Option<&'a str>,
     sandbox: Option<String>,
     host: Option<String>,
     port: Option<u16>,
-    verdict: Option<String>,
-    reason: Option<String>,
+    verdict: Option<&'a str>,
+    reason: Option<&'a str>,
     status: Option<u16>,
     bytes_up: Option<u64>,
     bytes_down: Option<u64>,
@@ -92,18 +93,18 @@ struct Fields {
 impl Record {
     /// Reads a line without its line end; `None` if it is no whole record.
     pub(super) fn parse(line: &[u8]) -> Option<Self> {
-        let fields: Fields = serde_json::from_slice(line).ok()?;
-        if !is_timestamp(&fields.ts) {
+        let fields: Fields<'_> = serde_json::from_str(std::str::from_utf8(line).ok()?).ok()?;
+        if !is_timestamp(fields.ts) {
             return None;
         }
-        let (seq, ts) = (fields.seq, fields.ts.clone());
-        let what = match fields.event.as_str() {
+        let (seq, ts) = (fields.seq, fields.ts.to_owned());
+        let what = match fields.event {
             "decision" => What::Decision(decision(fields)?),
             "close" => What::Close {
-                id: fields.id?,
+                id: fields.id?.to_owned(),
                 bytes_up: fields.bytes_up?,
                 bytes_down: fields.bytes_down?,
-                reason: fields.reason?,
+                reason: fields.reason?.to_owned(),
             },
             "start" => What::Start,
             _ => What::Other,
@@ -112,13 +113,13 @@ impl Record {
     }
 }
 
-fn decision(fields: Fields) -> Option<Decision> {
-    let verdict = Verdict::from_word(&fields.verdict?)?;
-    let reason = fields.reason?;
+fn decision(fields: Fields<'_>) -> Option<Decision> {
+    let verdict = Verdict::from_word(fields.verdict?)?;
+    let reason = fields.reason?.to_owned();
     let opens = verdict != Verdict::Deny && fields.status.is_none() && reason != CLIENT_CANCEL;
     // Without a port, what stands in `host` is a target that nobody understood.
     let destination = fields.host.zip(fields.port);
-    Some(Decision { id: fields.id?, sandbox: fields.sandbox, destination, verdict, reason, opens })
+    Some(Decision { id: fields.id?.to_owned(), sandbox: fields.sandbox, destination, verdict, reason, opens })
 }
 
 /// `2026-11-29T17:23:19.004512Z`: of equal length, so that texts compare as times do.

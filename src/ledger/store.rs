@@ -269,14 +269,16 @@ impl Batch<'_> {
     }
 
     fn change(&mut self, key: &Key, count: impl Fn(&mut Counts)) -> Result<(), redb::Error> {
-        if !self.changed_rows.contains_key(key) {
-            let found = self.stored_row(key)?;
-            if found.is_none() {
-                self.add_row(&key.sandbox)?;
+        match self.changed_rows.get_mut(key) {
+            Some(row) => count(row),
+            None => {
+                let found = self.stored_row(key)?;
+                if found.is_none() {
+                    self.add_row(&key.sandbox)?;
+                }
+                count(self.changed_rows.entry(key.clone()).or_insert(found.unwrap_or_default()));
             }
-            self.changed_rows.insert(key.clone(), found.unwrap_or_default());
         }
-        self.changed_rows.get_mut(key).map(&count);
         count(&mut self.sandbox(&key.sandbox)?.counts);
         Ok(())
     }

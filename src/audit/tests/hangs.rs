@@ -8,19 +8,18 @@ use super::ticket::{Settled, Ticket};
 use super::*;
 
 fn without_writer(on_failure: OnFailure) -> Audit {
-    let shared = Shared {
-        queue: Arc::new(Queue::new()),
-        ids: IdSource::new(),
-        health: watch::Sender::new(true),
-        on_failure,
-        patience: Duration::from_millis(50),
-        writer: Mutex::new(None),
-    };
-    Audit { shared: Arc::new(shared) }
+    let (queue, health) = (Arc::new(Queue::new()), watch::Sender::new(true));
+    let patience = Duration::from_millis(50);
+    let sink = Sink::new(Path::new("/dev/null/none"), false);
+    let writer =
+        Writer::new(Arc::clone(&queue), sink, health.clone(), on_failure, patience, PathBuf::default());
+    let writer = Arc::new(Mutex::new(writer));
+    let (ids, thread) = (IdSource::new(), Mutex::default());
+    Audit { shared: Arc::new(Shared { queue, ids, health, on_failure, patience, writer, thread }) }
 }
 
 fn take(audit: &Audit) -> Vec<Entry> {
-    audit.shared.queue.take(Vec::new(), Duration::ZERO).entries
+    audit.shared.queue.take(Vec::new()).entries
 }
 
 fn record(entry: &Entry) -> Value {

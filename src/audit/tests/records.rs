@@ -35,6 +35,7 @@ fn full_outcome() -> Outcome {
         generation: Some(3),
         addresses: Some(["140.82.121.6".parse().unwrap()].into_iter().collect()),
         dialed: Some("140.82.121.6".parse().unwrap()),
+        via_parent: None,
         dns: Some(Duration::from_micros(12_345)),
         status: None,
         detail: None,
@@ -47,7 +48,7 @@ async fn a_normal_request() {
     let file = dir.path().join("audit.ndjson");
     let audit = open(&file);
     let mut attempt = audit.begin(full_request());
-    *attempt.outcome_mut() = full_outcome();
+    *attempt.outcome_mut() = Outcome { via_parent: Some("proxy.corp.example:3128".into()), ..full_outcome() };
     let flow = attempt.permit().await.unwrap();
     flow.close(Closing {
         bytes_up: 123_456,
@@ -70,8 +71,8 @@ async fn a_normal_request() {
             "identity": "source", "client": "172.30.0.5:51234", "protocol": "http", "method": "GET",
             "scheme": "http", "host": "api.github.com", "port": 80, "path_hash": "0123456789abcdef",
             "verdict": "allow", "reason": "allowed", "rule": "github-read.toml:12", "policy": "build",
-            "generation": 3, "addresses": ["140.82.121.6"], "dialed": "140.82.121.6", "dns_ms": 12,
-            "status": null,
+            "generation": 3, "addresses": ["140.82.121.6"], "dialed": "140.82.121.6",
+            "via_parent": "proxy.corp.example:3128", "dns_ms": 12, "status": null,
         })
     );
     let mut close = records[2].clone();

@@ -58,6 +58,7 @@ pub(super) const CONFIGURATION: &[Key] = &[
     key("state", Kind::Table(STATE), "What is kept between runs"),
     key("identity", Kind::Table(IDENTITY), "How clients are told apart"),
     key("timeouts", Kind::Table(TIMEOUTS), "How long things may take"),
+    key("upstream", Kind::Table(UPSTREAM), "A parent proxy for what goes out"),
     key("deny", Kind::Tables(DENY), "Operator denials; they beat every policy"),
     key("policy", Kind::Named(POLICY), "Policies by name"),
     key("sandbox", Kind::Tables(SANDBOX), "Who is which sandbox; the first match wins"),
@@ -136,6 +137,16 @@ const TIMEOUTS: &[Key] = &[
     key("response", DURATION, "For the head of a response. Default: \"30s\""),
     key("body", DURATION, "For a body to make any progress. Default: \"300s\""),
     key("drain", DURATION, "For open connections at a stop. Default: \"30s\""),
+];
+
+const UPSTREAM: &[Key] = &[
+    required(
+        "proxy",
+        Kind::Matching("^[Hh][Tt][Tt][Pp]://[^/@?#]+:[0-9]+/?$"),
+        "URL of the parent proxy, as http://HOST:PORT",
+    ),
+    key("no_proxy", Kind::Texts, "Names and networks that are reached without it"),
+    key("credentials_file", Kind::Text, "File with user:password for it, closed to other users"),
 ];
 
 const SANDBOX: &[Key] = &[
