@@ -74,6 +74,15 @@ impl Client {
         }
     }
 
+    /// The same by its address alone. What keeps a registration counts as a use of it.
+    #[must_use]
+    pub fn without_registration(self) -> Self {
+        match self.identity {
+            Identity::Registered(_) => Self { identity: Identity::Source, ..self },
+            Identity::Source | Identity::Token(_) | Identity::Listener => self,
+        }
+    }
+
     /// Limits of its own, beside those of the policy.
     #[must_use]
     pub fn limits(&self) -> Option<&Arc<Limits>> {

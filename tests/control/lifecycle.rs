@@ -120,6 +120,25 @@ fn an_unused_one_expires_and_a_used_one_does_not() {
 }
 
 #[test]
+fn a_connection_that_lies_idle_is_no_use() {
+    let origin = Origin::replying("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    let egret = serving(&origin).start();
+    assert_eq!(put(&egret, "job", r#"{"source": ["127.1.0.7"], "policy": "main", "ttl": "1s"}"#).0, 201);
+    let mut client = crate::Client::connect_from("127.1.0.7", egret.proxy);
+    let authority = format!("origin.test:{}", origin.port());
+    let request = format!("GET http://{authority}/ HTTP/1.1\r\nHost: {authority}\r\n\r\n");
+    for _ in 0..2 {
+        client.send(&request);
+        assert_eq!(client.response("GET").status, 200);
+    }
+    assert_eq!(origin.accepted(), 1, "it is kept for the next request");
+    // Kept for half a minute, if nothing ends it.
+    wait_for("its end", LIMIT, || show(&egret, "/v1/sandboxes/job").1["registered"].is_null());
+    client.send(&request);
+    assert_eq!(client.response("GET").status, 403, "the same connection, another sandbox");
+}
+
+#[test]
 fn limits_of_its_own_narrow_those_of_the_policy() {
     let origin = Origin::echoing();
     let limits = "\n[policy.main.limits]\nconnections = 2\n";
