@@ -1,7 +1,7 @@
 //! The one path out: decide, resolve, pin, dial, record; then, and only then, bytes may flow.
 //!
-//! Entries put an [`Intent`](egret_policy::Intent) in and get an opened way out or a refusal that is already recorded.
-//! They can't name the steps in between, so they can't skip one.
+//! Entries put an [`Intent`](egret_policy::Intent) in and get an opened way out or a refusal that is
+//! already recorded. They can't name the steps in between, so they can't skip one.
 
 mod exchange;
 mod flow;

@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use egret_policy::{Grant, Intent, PinnedAddr, Policy, Reason, Refusal, Resolution, Route, Verdict};
+use egret_policy::{
+    Client, Grant, Intent, Limits, PinnedAddr, Policy, Reason, Refusal, Resolution, Route, Verdict,
+};
 
 use super::live::{self, Basis};
 use super::refuse::{dns_reason, unrecorded};
@@ -218,12 +220,24 @@ impl Egress {
     }
 
     fn take_in(&self, policy: &Policy, intent: &Intent) -> Result<Permit, Exceeded> {
-        let client = &intent.client;
-        let limits = policy.effective(client).map(|effective| Arc::clone(&effective.limits));
-        let mut accounts = vec![(Account::of_sandbox(client), limits.unwrap_or_default())];
-        accounts.extend(Account::of_own_limits(client));
-        self.parts.limiter.admit(accounts)
+        self.parts.limiter.admit(accounts(policy, &intent.client))
     }
+
+    /// Counts a request that becomes no intent: against the rate alone, as it opens nothing.
+    pub(super) fn count_request(&self, client: &Client) -> Result<(), Exceeded> {
+        let rate = |limits: Arc<Limits>| Arc::new(Limits { requests: limits.requests, ..Limits::NONE });
+        let accounts = accounts(&self.policy.load(), client);
+        let rates = accounts.into_iter().map(|(account, limits)| (account, rate(limits)));
+        self.parts.limiter.admit(rates).map(drop)
+    }
+}
+
+/// Whose limits hold for a client's request.
+fn accounts(policy: &Policy, client: &Client) -> Vec<(Account, Arc<Limits>)> {
+    let limits = policy.effective(client).map(|effective| Arc::clone(&effective.limits));
+    let mut accounts = vec![(Account::of_sandbox(client), limits.unwrap_or_default())];
+    accounts.extend(Account::of_own_limits(client));
+    accounts
 }
 
 /// What holds of a grant if nothing comes of it.

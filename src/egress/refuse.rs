@@ -42,7 +42,8 @@ pub struct Malformed<'a> {
 }
 
 impl Egress {
-    /// Records a request that could not be understood, or whose client is not known.
+    /// Records a request that could not be understood, or whose client is not known. One whose
+    /// client is known uses up its request rate, and is refused for that once the rate is used up.
     pub async fn refuse(
         &self,
         what: Malformed<'_>,
@@ -64,7 +65,10 @@ impl Egress {
             place_record(&mut request, destination);
         }
         let attempt = self.parts.audit.begin(request);
-        self.refuse_attempt(attempt, refusal, status).await
+        match what.client.map_or(Ok(()), |client| self.count_request(client)) {
+            Ok(()) => self.refuse_attempt(attempt, refusal, status).await,
+            Err(exceeded) => self.refuse_limit(attempt, &exceeded).await,
+        }
     }
 
     pub(super) async fn refuse_limit(&self, attempt: Attempt, exceeded: &Exceeded) -> Refused {

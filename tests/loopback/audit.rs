@@ -76,6 +76,60 @@ fn a_tunnel_has_its_exact_octets() {
 }
 
 #[test]
+fn what_is_open_has_its_record_already_and_what_broke_off_its_octets() {
+    let origin = Origin::start(|visit| {
+        visit.head()?;
+        visit.send("HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\nhalf")?;
+        while !visit.some()?.is_empty() {}
+        Ok(())
+    });
+    let (egret, authority) = front(&origin);
+    let tunnel = Client::tunnel(egret.proxy, &authority);
+    let open = only_decision(&egret);
+    assert_eq!([text(&open, "verdict"), text(&open, "dialed")], ["allow", "127.0.0.1"]);
+    let mut client = Client::connect(egret.proxy);
+    client.send(format!(
+        "POST http://{authority}/ HTTP/1.1\r\nHost: {authority}\r\nContent-Length: 1000\r\n\r\n0123456789"
+    ));
+    assert_eq!(client.head("POST").status, 200);
+    let mut body = Vec::new();
+    while body.len() < 4 {
+        body.extend(client.some());
+    }
+    client.reset();
+    wait_for("a closing record", LIMIT, || !egret.events("close").is_empty());
+    let close = egret.events("close").remove(0);
+    assert_eq!(text(&close, "reason"), "client_cancel");
+    assert_eq!(
+        (&close["bytes_up"], &close["bytes_down"], &close["status"]),
+        (&10.into(), &4.into(), &200.into())
+    );
+    drop(tunnel);
+    wait_for("the tunnel's closing record", LIMIT, || egret.events("close").len() == 2);
+    assert_eq!(egret.events("close")[1]["id"], open["id"]);
+}
+
+#[test]
+fn a_fault_in_an_upload_is_the_clients_also_behind_the_head_of_the_answer() {
+    let origin = Origin::start(|visit| {
+        visit.head()?;
+        visit.send("HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\nhalf")?;
+        while !visit.some()?.is_empty() {}
+        Ok(())
+    });
+    let (egret, authority) = front(&origin);
+    let mut client = Client::connect(egret.proxy);
+    client.send(format!(
+        "POST http://{authority}/ HTTP/1.1\r\nHost: {authority}\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"
+    ));
+    assert_eq!(client.head("POST").status, 200);
+    client.send("no size\r\n");
+    client.until_end();
+    let (_, close) = pair(&egret);
+    assert_eq!((text(&close, "reason"), &close["bytes_up"]), ("bad_request", &5.into()));
+}
+
+#[test]
 fn a_denial_has_its_decision_alone() {
     let origin = Origin::replying("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
     let (egret, _) = front(&origin);

@@ -5,8 +5,9 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use crate::setup::{front, get};
+use crate::setup::{config, front, get};
 use crate::support::client::Client;
+use crate::support::egret::Egret;
 use crate::support::http1;
 use crate::support::origin::Origin;
 
@@ -29,6 +30,51 @@ fn pipelined_requests_are_answered_in_order() {
     client.send(all);
     for number in 0..10 {
         assert_eq!(client.response("GET").body, format!("answer {number}").into_bytes());
+    }
+}
+
+#[test]
+fn pipelined_requests_to_several_places_are_told_apart() {
+    let named = |name: &'static str| {
+        Origin::start(move |visit| {
+            while let Some(request) = visit.request()? {
+                let body = format!("{name}{}", request.path());
+                visit.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()))?;
+            }
+            Ok(())
+        })
+    };
+    let (one, two) = (named("one"), named("two"));
+    let text = config(&["one.test", "two.test"], one.port());
+    let ports = format!("ports = [{}, {}]", one.port(), two.port());
+    let egret = Egret::with(text.replace(&format!("ports = [{}]", one.port()), &ports)).start();
+    let mut client = Client::connect(egret.proxy);
+    let authority = |number: usize| match number % 3 {
+        0 => format!("one.test:{}", one.port()),
+        1 => "no.test:80".to_owned(),
+        _ => format!("two.test:{}", two.port()),
+    };
+    let request = |number: usize| {
+        let secret = format!("\r\nCookie: of={}\r\n\r\n", authority(number));
+        get(&authority(number), &format!("/{number}")).replace("\r\n\r\n", &secret)
+    };
+    client.send((0..15).map(request).collect::<String>());
+    for number in 0..15 {
+        let answer = client.response("GET");
+        let body = String::from_utf8_lossy(&answer.body);
+        match number % 3 {
+            0 => assert_eq!((answer.status, &*body), (200, &*format!("one/{number}"))),
+            1 => assert_eq!((answer.status, answer.get("x-egret-reason")), (403, Some("domain_not_allowed"))),
+            _ => assert_eq!((answer.status, &*body), (200, &*format!("two/{number}"))),
+        }
+    }
+    for origin in [&one, &two] {
+        let requests = origin.requests();
+        assert_eq!(requests.len(), 5);
+        for request in requests {
+            let cookie = format!("of={}", request.get("host").unwrap());
+            assert_eq!(request.get("cookie"), Some(cookie.as_str()));
+        }
     }
 }
 
@@ -70,27 +116,36 @@ fn trailers_are_relayed_both_ways() {
     assert_eq!(request.trailers, [("x-mark".to_owned(), "up".to_owned())]);
 }
 
-#[test]
-fn events_arrive_one_by_one() {
+/// How events are framed: a head, and what stands around each of them.
+const FRAMINGS: [(&str, bool); 3] = [
+    ("Transfer-Encoding: chunked\r\n", true),
+    ("Connection: close\r\n", false),
+    ("Connection: close\r\nContent-Encoding: gzip\r\n", false),
+];
+
+fn events_arrive_one_by_one(fields: &'static str, chunked: bool, through_a_tunnel: bool) {
     let (go_on, waits) = mpsc::channel::<()>();
     let waits = Mutex::new(waits);
     let origin = Origin::start(move |visit| {
         visit.request()?;
-        visit.send(
-            "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n",
-        )?;
+        visit.send(format!("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n{fields}\r\n"))?;
         for number in 0..20 {
             let event = format!("data: {number:02}\n\n");
-            visit.send(format!("{:x}\r\n{event}\r\n", event.len()))?;
+            let size = event.len();
+            visit.send(if chunked { format!("{size:x}\r\n{event}\r\n") } else { event })?;
             // The next event is sent only when the client has this one: a proxy that buffers stops here.
             waits.lock().unwrap().recv().unwrap();
         }
-        visit.send("0\r\n\r\n")
+        if chunked { visit.send("0\r\n\r\n") } else { visit.finish() }
     });
     let (egret, authority) = front(&origin);
-    let mut client = Client::connect(egret.proxy);
+    let mut client = match through_a_tunnel {
+        true => Client::tunnel(egret.proxy, &authority),
+        false => Client::connect(egret.proxy),
+    };
     client.send(get(&authority, "/events"));
-    assert_eq!(client.head("GET").status, 200);
+    let head = client.head("GET");
+    assert_eq!((head.status, head.get("content-length")), (200, None));
     let mut seen = Vec::new();
     for number in 0..20 {
         let event = format!("data: {number:02}\n\n").into_bytes();
@@ -99,6 +154,16 @@ fn events_arrive_one_by_one() {
         }
         go_on.send(()).unwrap();
     }
+}
+
+#[test]
+fn events_arrive_one_by_one_over_plain_http() {
+    FRAMINGS.into_iter().for_each(|(fields, chunked)| events_arrive_one_by_one(fields, chunked, false));
+}
+
+#[test]
+fn events_arrive_one_by_one_through_a_tunnel() {
+    FRAMINGS.into_iter().for_each(|(fields, chunked)| events_arrive_one_by_one(fields, chunked, true));
 }
 
 fn expecting(authority: &str) -> String {

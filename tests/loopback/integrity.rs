@@ -97,6 +97,45 @@ fn answers_right_before_a_fin_arrive_whole() {
 }
 
 #[test]
+fn a_slow_reader_gets_all_of_an_answer_whose_origin_is_gone() {
+    let origin = Origin::start(|visit| {
+        let request = visit.request()?.expect("a request");
+        let length: usize = request.path()[1..].parse().unwrap();
+        visit.send(format!("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{}", "z".repeat(length)))?;
+        visit.stream.shutdown(Shutdown::Both)
+    });
+    let (egret, authority) = front(&origin);
+    // Side by side, since each of them mostly waits.
+    thread::scope(|scope| {
+        for worker in 0..8 {
+            let (egret, authority) = (&egret, &authority);
+            scope.spawn(move || {
+                for round in 0..25 {
+                    let length = [7_700, 1 << 20][(worker + round) % 2];
+                    let mut client = match round % 3 {
+                        0 => Client::connect(egret.proxy),
+                        _ => Client::tunnel(egret.proxy, authority),
+                    };
+                    let target = if round % 3 == 0 { format!("http://{authority}") } else { String::new() };
+                    client.send(format!(
+                        "GET {target}/{length} HTTP/1.1\r\nHost: {authority}\r\nConnection: close\r\n\r\n"
+                    ));
+                    thread::sleep(Duration::from_millis(20));
+                    let mut octets = Vec::new();
+                    while octets.len() < length {
+                        octets.extend(client.some());
+                        thread::sleep(Duration::from_millis(2));
+                    }
+                    octets.extend(client.until_end());
+                    let got = octets.iter().filter(|&&octet| octet == b'z').count();
+                    assert_eq!(got, length, "worker {worker}, round {round}");
+                }
+            });
+        }
+    });
+}
+
+#[test]
 fn half_closed_tunnels_finish_and_leave_nothing_open() {
     let origin = Origin::start(|visit| {
         let mut got = Vec::new();

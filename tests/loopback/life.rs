@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::setup::{config_asking, front, get, name_server, serving};
+use crate::setup::{NAME, config, config_asking, front, get, name_server, serving};
 use crate::support::client::Client;
 use crate::support::egret::{BINARY, Egret};
 use crate::support::origin::Origin;
@@ -48,6 +48,33 @@ fn a_stop_lets_what_runs_finish() {
     assert_eq!(egret.events("start").len(), 1);
     assert_eq!(egret.events("stop").len(), 1);
     assert_eq!(egret.events("decision").len(), egret.events("close").len());
+}
+
+#[test]
+fn a_stop_closes_in_the_end_what_does_not_finish() {
+    let origin = Origin::echoing();
+    let text = config(&[NAME], origin.port());
+    let mut egret = Egret::with(format!("[timeouts]\ndrain = \"1s\"\n\n{text}")).start();
+    let authority = format!("{NAME}:{}", origin.port());
+    let mut tunnels: Vec<_> = (0..3).map(|_| Client::tunnel(egret.proxy, &authority)).collect();
+    let mut idle = Client::connect(egret.proxy);
+    for tunnel in &mut tunnels {
+        tunnel.send("12345");
+        assert_eq!(tunnel.exactly(5), b"12345");
+    }
+    egret.signal(Signal::TERM);
+    assert!(idle.until_end().is_empty(), "who has asked nothing is not waited for");
+    for tunnel in &mut tunnels {
+        assert!(tunnel.until_end().is_empty());
+    }
+    assert_eq!(egret.wait().code(), Some(0));
+    let closes = egret.events("close");
+    assert_eq!(closes.len(), 3);
+    for close in &closes {
+        assert_eq!(close["reason"], "shutting_down", "{close}");
+        assert_eq!((&close["bytes_up"], &close["bytes_down"]), (&5.into(), &5.into()));
+    }
+    assert_eq!(egret.audit_records().last().unwrap()["event"], "stop");
 }
 
 #[test]

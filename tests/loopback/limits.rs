@@ -4,17 +4,13 @@ use std::net::TcpStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::setup::{NAME, config, front, get, serving};
+use crate::setup::{NAME, config, front, get, serving, small};
 use crate::support::black_hole::BlackHole;
 use crate::support::client::Client;
 use crate::support::egret::Egret;
 use crate::support::http1;
 use crate::support::origin::Origin;
 use crate::support::wait_for;
-
-fn small() -> Origin {
-    Origin::replying("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
-}
 
 #[test]
 fn running_out_of_descriptors_is_survived() {
@@ -48,6 +44,42 @@ fn a_slow_head_is_told_so() {
     assert_eq!((answer.status, answer.get("x-egret-reason")), (408, Some("bad_request")));
     assert!(client.until_end().is_empty());
     assert!(began.elapsed() < Duration::from_secs(20), "after {:?}", began.elapsed());
+}
+
+#[test]
+fn what_is_malformed_uses_up_the_request_rate() {
+    let origin = small();
+    let authority = format!("{NAME}:{}", origin.port());
+    let text = config(&[NAME], origin.port()).replace("\"box\"", "\"box-{ip}\"");
+    let egret = Egret::with(format!("{text}\n[policy.main.limits]\nrequests = \"1/h burst 4\"\n")).start();
+    let ask = |source: &str, request: String| {
+        let mut client = Client::connect_from(source, egret.proxy);
+        client.send(request);
+        let answer = client.response("GET");
+        (answer.status, answer.get("retry-after").is_some(), client)
+    };
+    let looping = get(&authority, "/").replace("\r\n\r\n", "\r\nVia: 1.1 egret\r\n\r\n");
+    let faulty = [
+        (400, "\x16\x03\x01\r\n\r\n".to_owned()),
+        (400, format!("GET http://{authority}/ HTTP/1.1\r\n\r\n")),
+        (405, format!("TRACE http://{authority}/ HTTP/1.1\r\nHost: {authority}\r\n\r\n")),
+        (502, looping),
+    ];
+    for (status, request) in &faulty {
+        let answer = ask("127.0.0.1", request.clone());
+        assert_eq!((answer.0, answer.1), (*status, false), "{request:?}");
+    }
+    for (_, request) in &faulty[..3] {
+        let (status, retry_after, mut client) = ask("127.0.0.1", request.clone());
+        assert_eq!((status, retry_after), (429, true), "{request:?}");
+        assert!(client.until_end().is_empty());
+    }
+    assert_eq!(ask("127.0.0.1", get(&authority, "/")).0, 429, "what is well-formed counts in the same rate");
+    assert_eq!(ask("127.0.0.2", get(&authority, "/")).0, 200, "another sandbox has its own");
+    let reasons: Vec<_> =
+        egret.events("decision").iter().map(|r| r["reason"].as_str().unwrap().to_owned()).collect();
+    let expected = [&["bad_request"; 3][..], &["proxy_loop"], &["rate_limited"; 4], &["allowed"]].concat();
+    assert_eq!(reasons, expected);
 }
 
 /// What is configured here as one second; each test's own patience is far longer.

@@ -16,8 +16,11 @@
 )]
 
 mod audit;
+mod crowd;
+mod heads;
 mod http;
 mod integrity;
+mod leaving;
 mod life;
 mod limits;
 mod pool;
@@ -28,3 +31,5 @@ mod setup;
 #[path = "../support/mod.rs"]
 mod support;
 mod upgrade;
+mod used_limits;
+mod verdicts;

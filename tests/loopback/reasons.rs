@@ -3,16 +3,11 @@
 use std::net::{Ipv4Addr, UdpSocket};
 use std::time::Duration;
 
-use crate::setup::{NAME, config, config_asking, front, get, name_server, serving};
+use crate::setup::{NAME, config, config_asking, front, get, name_server, serving, small};
 use crate::support::client::Client;
 use crate::support::dns_server::Answer;
 use crate::support::egret::Egret;
-use crate::support::origin::Origin;
 use crate::support::wait_for;
-
-fn small() -> Origin {
-    Origin::replying("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
-}
 
 /// The status and reason that a request gets.
 fn refusal(egret: &Egret, request: String) -> (u16, String) {

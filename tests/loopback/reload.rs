@@ -56,6 +56,25 @@ fn by_file_change() {
 }
 
 #[test]
+fn the_next_request_of_an_open_connection_meets_the_new_policy() {
+    let origin = Origin::replying("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    let port = origin.port();
+    let egret = Egret::with(config(&["stays.test", "goes.test"], port)).start();
+    let mut client = Client::connect(egret.proxy);
+    let mut ask = |name: &str| {
+        client.send(get(&format!("{name}:{port}"), "/"));
+        client.response("GET").status
+    };
+    assert_eq!([ask("stays.test"), ask("goes.test")], [200, 200]);
+    // There and back again, over the same connection of the client.
+    for (names, status) in [(&["stays.test"][..], 403), (&["stays.test", "goes.test"], 200)] {
+        egret.configure(&config(names, port));
+        assert_eq!(egret.reload().status, 200);
+        assert_eq!([ask("stays.test"), ask("goes.test")], [200, status]);
+    }
+}
+
+#[test]
 fn a_bad_candidate_changes_nothing() {
     let origin = Origin::echoing();
     let port = origin.port();

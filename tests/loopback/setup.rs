@@ -17,6 +17,11 @@ pub fn front(origin: &Origin) -> (Egret, String) {
     (serving(origin).start(), format!("{NAME}:{}", origin.port()))
 }
 
+/// An origin whose answer is `ok`.
+pub fn small() -> Origin {
+    Origin::replying("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+}
+
 /// Allows these names on this port; they resolve to the loopback without a query.
 pub fn config(names: &[&str], port: u16) -> String {
     let hosts: Vec<String> = names.iter().map(|name| format!("\"{name}\" = [\"127.0.0.1\"]")).collect();

@@ -224,6 +224,11 @@ impl Egret {
         self.child.as_mut().and_then(|child| child.try_wait().ok().flatten())
     }
 
+    fn is_running(&self) -> bool {
+        let folder = self.child.as_ref().map(|child| format!("/proc/{}/fd", child.id()));
+        folder.is_some_and(|folder| fs::read_dir(folder).is_ok())
+    }
+
     pub fn signal(&self, signal: Signal) {
         kill_process(self.pid(), signal).expect("egret runs");
     }
@@ -283,6 +288,24 @@ impl Egret {
         fs::read_dir(folder).expect("egret runs").count()
     }
 
+    /// Processor time that it has used so far, in user and kernel together.
+    pub fn cpu_time(&self) -> Duration {
+        let stat = format!("/proc/{}/stat", self.pid().as_raw_nonzero());
+        let stat = fs::read_to_string(stat).expect("egret runs");
+        // Behind the name in parentheses, which may hold anything: fields 3 and following.
+        let fields: Vec<&str> = stat.rsplit_once(')').expect("a name").1.split_whitespace().collect();
+        let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
+        Duration::from_millis(ticks * 10) // USER_HZ is 100
+    }
+
+    /// Octets of memory that it has in use.
+    pub fn memory(&self) -> usize {
+        let status = format!("/proc/{}/status", self.pid().as_raw_nonzero());
+        let status = fs::read_to_string(status).expect("egret runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("VmRSS");
+        line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
+    }
+
     /// Whether a shared object whose name holds this text is mapped into it.
     pub fn has_mapped(&self, text: &str) -> bool {
         let maps = format!("/proc/{}/maps", self.pid().as_raw_nonzero());
@@ -291,7 +314,12 @@ impl Egret {
 
     /// Every audit record so far. A line that is not one JSON object fails the test.
     pub fn audit_records(&self) -> Vec<Value> {
-        let text = fs::read_to_string(self.audit_file()).unwrap_or_default();
+        let running = self.is_running();
+        let mut text = fs::read_to_string(self.audit_file()).unwrap_or_default();
+        if running {
+            // A write under way shows in parts; what stands behind the last line end is not done.
+            text.truncate(text.rfind('\n').map_or(0, |end| end + 1));
+        }
         text.lines()
             .map(|line| {
                 serde_json::from_str(line)

@@ -166,6 +166,28 @@ fn a_token_does_not_travel() {
 }
 
 #[test]
+fn a_token_reaches_no_origin() {
+    let (keys, origin) = (Keys::new(), answering());
+    let egret = serving(&origin, &[&keys]);
+    let (token, _) = keys.mint(&[]);
+    let upgrade = "Connection: Upgrade, Proxy-Authorization\r\nUpgrade: websocket\r\n";
+    for fields in [String::new(), upgrade.to_owned(), "Proxy-Connection: keep-alive\r\n".to_owned()] {
+        for credentials in [basic("box", &token), bearer(&token)] {
+            let request = get(&origin, &(fields.clone() + &credentials));
+            assert_eq!(ask(&egret, "127.0.0.1", &request).status, 200, "{fields}");
+        }
+    }
+    let requests = origin.requests();
+    assert_eq!(requests.len(), 6);
+    for request in requests {
+        let head = latin1(&request.head);
+        assert!(!head.to_lowercase().contains("proxy-") && !head.contains(&token), "{head}");
+    }
+    let written = latin1(&std::fs::read(egret.audit_file()).unwrap()) + &egret.log();
+    assert!(!written.contains(&token), "{written}");
+}
+
+#[test]
 fn a_token_narrows_the_policy_for_itself() {
     let (keys, origin) = (Keys::new(), Origin::echoing());
     let egret = serving(&origin, &[&keys]);
