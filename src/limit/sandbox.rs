@@ -233,6 +233,8 @@ impl Sandbox {
             if self.rates.len() >= MOST_RATES {
                 self.rates.pop_front();
             }
+            // Most have one rate, and there are many of them.
+            self.rates.reserve_exact(1);
             self.rates.push_back(Pace::new(rate));
         }
         self.busy_for(longest_rest(rate), now);
