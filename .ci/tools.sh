@@ -28,6 +28,13 @@ need util-linux unshare --version
 need g++ c++ --version
 need make make --version
 
+# The proxies that egret is compared with.
+need squid squid -v
+need tinyproxy tinyproxy -v
+# What the image's builder is made with.
+need mmdebstrap mmdebstrap --version
+need docker.io docker --version
+
 if ((${#packages[@]})); then
   export DEBIAN_FRONTEND=noninteractive
   echo "installing ${packages[*]}"

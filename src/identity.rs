@@ -1,8 +1,10 @@
-//! Who sends a request: by its credentials alone if it has any, else by its source address.
+//! Who sends a request: by its credentials alone if it has any, else by the certificate of its
+//! connection, else by its source address.
 //!
-//! Credentials are judged anew for every request. Bad ones never fall back to the source address,
-//! and nothing of them is logged, recorded or told to the client.
+//! All are judged anew for every request. Bad ones never fall back to what comes after them, and
+//! nothing of credentials is logged, recorded or told to the client.
 
+mod certificate;
 mod claims;
 mod credentials;
 mod guesses;
@@ -11,14 +13,16 @@ mod key;
 mod registry;
 mod revocations;
 mod token;
+mod trust;
 
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::ArcSwapOption;
-use egret_policy::{Client, Identity, Policy, Reason, Refusal};
+use egret_policy::{Certificate, Client, Identity, Policy, Reason, Refusal};
 
+pub use certificate::{SANDBOX_URI, UnreadableCertificate, parse, read_certificate, sandbox_of, times};
 pub use claims::{Audience, BadClaim, Claims, LimitClaims, is_token_id};
 pub use credentials::{Credentials, Unreadable};
 use guesses::Guesses;
@@ -26,6 +30,7 @@ pub use key::{KeyError, PublicKey, SigningKey};
 pub use registry::{Entry, MOST_REGISTERED, Put, Registry, RegistryError, Snapshot, Wanted, WantedBody};
 pub use revocations::{Revocation, Revocations, RevocationsError};
 pub use token::{MAX_LIFETIME, MAX_TOKEN, TokenError, TokenKeys, sign, unverified};
+pub use trust::{Trust, TrustError};
 
 /// Why a request has no client.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,6 +52,8 @@ impl From<Refusal> for Unidentified {
 pub struct Identities {
     /// `None` while tokens are off.
     keys: ArcSwapOption<TokenKeys>,
+    /// `None` while no client certificate is believed.
+    trust: ArcSwapOption<Trust>,
     revocations: Revocations,
     /// Sandboxes that were registered while the process runs.
     pub registry: Registry,
@@ -54,16 +61,27 @@ pub struct Identities {
 }
 
 impl Identities {
-    /// With keys, if tokens are on, and what was revoked and registered before.
+    /// With keys, if tokens are on, whom certificates are believed from, and what was revoked and
+    /// registered before.
     #[must_use]
-    pub fn new(keys: Option<TokenKeys>, revocations: Revocations, registry: Registry) -> Self {
-        let keys = ArcSwapOption::from_pointee(keys);
-        Self { keys, revocations, registry, guesses: Guesses::default() }
+    pub fn new(
+        keys: Option<TokenKeys>,
+        trust: Option<Trust>,
+        revocations: Revocations,
+        registry: Registry,
+    ) -> Self {
+        let (keys, trust) = (ArcSwapOption::from_pointee(keys), ArcSwapOption::from_pointee(trust));
+        Self { keys, trust, revocations, registry, guesses: Guesses::default() }
     }
 
     /// Puts other keys in force.
     pub fn replace_keys(&self, keys: Option<TokenKeys>) {
         self.keys.store(keys.map(Arc::new));
+    }
+
+    /// Believes others from now on.
+    pub fn replace_trust(&self, trust: Option<Trust>) {
+        self.trust.store(trust.map(Arc::new));
     }
 
     /// Are there keys that tokens are verified with?
@@ -72,19 +90,24 @@ impl Identities {
         self.keys.load().is_some()
     }
 
-    /// Who sends a request with these values of `Proxy-Authorization` from this address.
+    /// Who sends a request with these values of `Proxy-Authorization` from this address, over a
+    /// connection with this certificate.
     ///
     /// # Errors
-    /// Nothing identifies the client, or its credentials are bad.
+    /// Nothing identifies the client, or its certificate or its credentials are bad.
     pub fn identify<'a>(
         &self,
         policy: &Policy,
         source: IpAddr,
+        certificate: Option<&Arc<Certificate>>,
         credentials: impl Iterator<Item = &'a [u8]>,
     ) -> Result<Client, Unidentified> {
         let source = source.to_canonical();
+        if let Some(certificate) = certificate {
+            self.check_certificate(certificate, now())?;
+        }
         let credentials = match Credentials::read(credentials) {
-            Ok(None) => return Ok(self.identify_source(policy, source)?),
+            Ok(None) => return Ok(self.identify_connection(policy, source, certificate)?),
             Ok(Some(credentials)) => Ok(credentials),
             Err(unreadable) => Err(unreadable),
         };
@@ -99,7 +122,8 @@ impl Identities {
         }
         let judged = match credentials {
             Ok(credentials) => {
-                self.judge(&keys, policy, &credentials, source).map(|client| (client, credentials))
+                let judged = self.judge(&keys, policy, &credentials, source);
+                judged.and_then(|client| agree(client, certificate)).map(|client| (client, credentials))
             }
             Err(unreadable) => Err(rejected(unreadable.to_string())),
         };
@@ -115,11 +139,20 @@ impl Identities {
         }
     }
 
-    /// Who the client at this address is, as long as it has sent no credentials.
+    /// Who a connection is as long as no credentials are sent over it.
     ///
     /// # Errors
-    /// `identity_required`, or `identity_rejected` where what was registered is not permitted.
-    pub fn identify_source(&self, policy: &Policy, source: IpAddr) -> Result<Client, Refusal> {
+    /// Nothing identifies it, its certificate is for no sandbox here, or what was registered for its
+    /// address is not permitted.
+    pub fn identify_connection(
+        &self,
+        policy: &Policy,
+        source: IpAddr,
+        certificate: Option<&Arc<Certificate>>,
+    ) -> Result<Client, Refusal> {
+        if let Some(certificate) = certificate {
+            return policy.sandboxes.identify_certificate(source, certificate);
+        }
         let client = policy.sandboxes.identify(source, &self.registry.snapshot().registered)?;
         if matches!(client.identity, Identity::Registered(_)) {
             self.registry.used(&client.sandbox);
@@ -153,14 +186,30 @@ impl Identities {
         Ok(client)
     }
 
-    /// May a client that was identified go on? Its token must not have been revoked since, and the
-    /// key that signed it must still be in force; that it has expired ends nothing. What was
-    /// registered must still be.
+    /// Is this certificate believed at this time, in seconds since 1970?
+    fn check_certificate(&self, certificate: &Certificate, now: u64) -> Result<(), Refusal> {
+        if !(certificate.begins..=certificate.expires).contains(&now) {
+            return Err(rejected("the certificate has expired"));
+        }
+        if !self.believe(certificate, now) {
+            return Err(rejected("the certificate is no longer believed, or has been revoked"));
+        }
+        Ok(())
+    }
+
+    fn believe(&self, certificate: &Certificate, at: u64) -> bool {
+        self.trust.load().as_ref().is_some_and(|trust| trust.holds(certificate, at))
+    }
+
+    /// May a client that was identified go on? Its token or certificate must not have been revoked
+    /// since, and the key or authority that signed it must still be in force. That it has expired
+    /// ends nothing. What was registered must still be.
     #[must_use]
     pub fn still_hold(&self, client: &Client) -> bool {
         match &client.identity {
             Identity::Source | Identity::Listener => true,
             Identity::Registered(known) => self.registry.snapshot().holds(known, client.source),
+            Identity::Cert(certificate) => self.believe(certificate, certificate.verified),
             Identity::Token(token) => {
                 self.keys.load().as_ref().is_some_and(|keys| keys.trust(token)) && !self.is_revoked(client)
             }
@@ -178,6 +227,17 @@ impl Identities {
     fn is_revoked(&self, client: &Client) -> bool {
         client.token().is_some_and(|token| self.revocations.cover(&client.sandbox, token))
     }
+}
+
+/// A token that comes over a connection with a certificate has to be for the same sandbox: one that
+/// was stolen from another sandbox is not.
+fn agree(client: Client, certificate: Option<&Arc<Certificate>>) -> Result<Client, Refusal> {
+    if certificate.is_none_or(|certificate| certificate.sandbox.as_ref() == Some(&client.sandbox)) {
+        return Ok(client);
+    }
+    let id = client.token().map(|token| &*token.id).unwrap_or_default();
+    let whose = whose(&client.sandbox, id);
+    Err(rejected(format!("the token and the certificate are for different sandboxes: {whose}")))
 }
 
 fn rejected(detail: impl Into<Arc<str>>) -> Refusal {

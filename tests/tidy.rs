@@ -23,6 +23,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("audit", &[]),
     ("chain", &[]),
     ("client_hello", &[]),
+    ("client_tls", &["identity"]),
     // The commands put everything together; that is their whole work.
     ("cli", &["*"]),
     (
@@ -32,9 +33,11 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "chain::Credentials",
             "chain::NoProxy",
             "chain::Parent",
+            "client_tls",
             "dial::is_local",
             "identity::PublicKey",
             "identity::TokenKeys",
+            "identity::Trust",
             "resolve::DnsServers",
             "resolve::ResolverSettings",
             "resolve::ServerSpec",
@@ -64,6 +67,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "audit",
             "chain",
             "client_hello",
+            "client_tls::ClientTls",
             "config::Timeouts",
             "dial",
             "forward",
@@ -73,6 +77,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "redirect",
             "relay",
             "resolve",
+            "stream",
         ],
     ),
     (
@@ -85,6 +90,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "forward::Upstream",
             "http1",
             "redirect",
+            "stream",
         ],
     ),
     ("forward", &["chain::Way", "http1"]),
@@ -96,11 +102,12 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("main", &[]),
     ("metrics", &["audit::Audit", "relay::Counters"]),
     ("redirect", &[]),
-    ("relay", &[]),
+    ("relay", &["stream"]),
     ("reload", &["audit", "config", "egress"]),
     // DNS servers are spoken to through the one place that opens sockets.
     ("resolve", &["dial::ConfiguredAddr", "dial::configured_tcp", "dial::configured_udp"]),
     ("server", &["dial::keep_alive", "entry"]),
+    ("stream", &[]),
 ];
 
 /// Names that only some modules may use, whatever they import.

@@ -24,6 +24,7 @@ fuzz_target!(|text: &str| {
         anonymous: None,
         tokens: true,
         register: RegisterText::default(),
+        certificates: true,
     };
     let mut fetch = |name: &str| Ok(SourceFile::new(name, text.to_owned()));
     let policy = read_document(&file, &mut problems, |mut root, problems| {

@@ -16,6 +16,8 @@ pub enum Identity {
     Registered(Arc<Registration>),
     /// By a token that was verified for this request.
     Token(Arc<Token>),
+    /// By the certificate of its TLS connection.
+    Cert(Arc<Certificate>),
     /// By nothing but having reached the listener (`anonymous`).
     Listener,
 }
@@ -39,6 +41,23 @@ pub struct Token {
     pub limits: Option<Arc<Limits>>,
 }
 
+/// What a client certificate says, and what it was verified with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Certificate {
+    /// The sandbox ID in it; `None` if it names none, or more than one.
+    pub sandbox: Option<Arc<str>>,
+    /// It and the certificates that the client sent with it, as DER, its own first.
+    pub chain: Vec<Vec<u8>>,
+    /// The first second since 1970 from which all of them are valid.
+    pub begins: u64,
+    /// The last second since 1970 until which all of them are valid.
+    pub expires: u64,
+    /// When it was verified, in seconds since 1970.
+    pub verified: u64,
+    /// A digest of the authorities and revocations that it was verified with.
+    pub trust: [u8; 32],
+}
+
 impl Identity {
     /// The word for the audit record.
     #[must_use]
@@ -46,6 +65,7 @@ impl Identity {
         match self {
             Self::Source | Self::Registered(_) => "source",
             Self::Token(_) => "token",
+            Self::Cert(_) => "cert",
             Self::Listener => "listener",
         }
     }
@@ -70,7 +90,7 @@ impl Client {
     pub const fn token(&self) -> Option<&Arc<Token>> {
         match &self.identity {
             Identity::Token(token) => Some(token),
-            Identity::Source | Identity::Registered(_) | Identity::Listener => None,
+            Identity::Source | Identity::Registered(_) | Identity::Cert(_) | Identity::Listener => None,
         }
     }
 
@@ -79,7 +99,7 @@ impl Client {
     pub fn without_registration(self) -> Self {
         match self.identity {
             Identity::Registered(_) => Self { identity: Identity::Source, ..self },
-            Identity::Source | Identity::Token(_) | Identity::Listener => self,
+            Identity::Source | Identity::Token(_) | Identity::Cert(_) | Identity::Listener => self,
         }
     }
 
@@ -89,7 +109,7 @@ impl Client {
         match &self.identity {
             Identity::Token(token) => token.limits.as_ref(),
             Identity::Registered(registration) => registration.limits.as_ref(),
-            Identity::Source | Identity::Listener => None,
+            Identity::Source | Identity::Cert(_) | Identity::Listener => None,
         }
     }
 
@@ -99,7 +119,7 @@ impl Client {
         match &self.identity {
             Identity::Token(token) => (token.workspace.as_ref(), token.tool.as_ref()),
             Identity::Registered(known) => (known.workspace.as_ref(), known.tool.as_ref()),
-            Identity::Source | Identity::Listener => (None, None),
+            Identity::Source | Identity::Cert(_) | Identity::Listener => (None, None),
         }
     }
 }

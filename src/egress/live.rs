@@ -172,7 +172,7 @@ impl Stop {
     }
 
     /// Waits until the connection must be closed, and says why: the policy in force no longer
-    /// permits it, its token no longer holds, the audit can't be written, or the process stops.
+    /// permits it, its token or certificate no longer holds, the audit can't be written, or the process stops.
     pub async fn wait(&mut self) -> Reason {
         loop {
             if let Some(reason) = self.due() {
@@ -190,6 +190,10 @@ pub(super) fn still_identified(policy: &Policy, registered: &Registered, client:
     match &client.identity {
         // By its token alone: whether that still holds is no question of policy.
         Identity::Token(_) => Some(client.clone()),
+        Identity::Cert(certificate) => {
+            let now = policy.sandboxes.identify_certificate(client.source, certificate).ok();
+            now.filter(|now| now.sandbox == client.sandbox)
+        }
         Identity::Source | Identity::Registered(_) | Identity::Listener => {
             let now = policy.sandboxes.identify(client.source, registered).ok();
             now.filter(|now| now.sandbox == client.sandbox)

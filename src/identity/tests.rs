@@ -28,6 +28,7 @@ impl World {
             anonymous: None,
             tokens: true,
             register: egret_policy::RegisterText::default(),
+            certificates: true,
         };
         let policy = read_document(&file, &mut problems, |mut root, problems| {
             Policy::read(&mut root, around, &mut |_| Err(String::new()), problems)
@@ -38,6 +39,7 @@ impl World {
         let keys = TokenKeys::new(vec![key.public().unwrap()], "egret");
         let identities = Identities::new(
             Some(keys),
+            None,
             Revocations::open(state.path(), now()).unwrap(),
             Registry::open(state.path(), now()).unwrap(),
         );
@@ -54,7 +56,7 @@ impl World {
 
     fn identify(&self, source: &str, values: &[&str]) -> Result<Client, Unidentified> {
         let values = values.iter().map(|value| value.as_bytes());
-        self.identities.identify(&self.policy, source.parse().unwrap(), values)
+        self.identities.identify(&self.policy, source.parse().unwrap(), None, values)
     }
 
     fn reason(&self, source: &str, values: &[&str]) -> (Reason, String) {

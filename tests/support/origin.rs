@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -48,7 +48,15 @@ impl Request {
 impl Origin {
     /// `serve` gets every connection. An error it returns ends the connection, no more.
     pub fn start(serve: impl Fn(&mut Visit) -> io::Result<()> + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        Self::start_on(Ipv4Addr::LOCALHOST.into(), serve)
+    }
+
+    /// The same at another address of this machine.
+    pub fn start_on(
+        address: IpAddr,
+        serve: impl Fn(&mut Visit) -> io::Result<()> + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind((address, 0)).expect("a free port");
         let origin = Self {
             address: listener.local_addr().unwrap(),
             accepted: Arc::default(),

@@ -28,6 +28,8 @@ pub struct World {
     pub anonymous: Option<String>,
     /// Are there keys for tokens?
     pub tokens: bool,
+    /// Are there authorities for certificates?
+    pub certificates: bool,
     /// Networks and policies that may be registered.
     pub registrable: (Vec<String>, Vec<String>),
 }
@@ -55,6 +57,7 @@ pub fn read(text: &str, world: &World) -> (Arc<Policy>, Problems) {
         anonymous,
         tokens: world.tokens,
         register: world.register(&file),
+        certificates: world.certificates,
     };
     let mut fetch = |name: &str| {
         let found = world.rule_sets.iter().find(|(known, _)| known == name);
