@@ -49,6 +49,7 @@ pub(super) fn append(path: &Path, line: &impl Serialize) -> io::Result<()> {
 
 /// Puts another file in place in one step.
 pub(super) fn rewrite<L: Serialize>(path: &Path, lines: impl IntoIterator<Item = L>) -> io::Result<()> {
+    fs::create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
     let draft = path.with_extension("ndjson.new");
     let mut file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&draft)?;
     let mut bytes = Vec::new();

@@ -163,7 +163,8 @@ pub struct Registry {
     state: ArcSwap<Snapshot>,
     file: PathBuf,
     opened: Instant,
-    /// Held while anything is changed; the number of lines in the file.
+    /// Held while anything is changed; the number of lines in the file, and more than there can be
+    /// when they do not say what holds.
     lines: Mutex<usize>,
 }
 
@@ -357,7 +358,8 @@ impl Registry {
     /// Removes a registration, and returns when that is on the disk; `None` if there is none. Blocks.
     ///
     /// # Errors
-    /// It is removed, but only until this process ends: that could not be written down.
+    /// It is removed, but only until this process ends: that could not be written down. The next
+    /// change makes up for it.
     pub fn remove(&self, id: &str) -> Option<(Arc<Entry>, Result<(), RegistryError>)> {
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.snapshot();
@@ -395,9 +397,10 @@ impl Registry {
             journal::rewrite(&self.file, kept).map_err(failed)?;
             *lines = state.entries.len();
         }
-        journal::append(&self.file, line).map_err(failed)?;
-        *lines += 1;
-        Ok(())
+        let written = journal::append(&self.file, line).map_err(failed);
+        // After a failure the file may say what does not hold: the next change writes it whole.
+        *lines = if written.is_ok() { *lines + 1 } else { usize::MAX };
+        written
     }
 }
 

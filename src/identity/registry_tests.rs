@@ -141,6 +141,33 @@ fn what_can_not_be_written_is_not_registered_and_is_removed_all_the_same() {
     assert_eq!(who(&registry, "10.0.0.1"), None);
 }
 
+/// Makes every write to the file fail, until it is called the other way.
+fn break_file(dir: &tempfile::TempDir, broken: bool) {
+    let (file, aside) = (dir.path().join(FILE), dir.path().join("aside"));
+    if broken {
+        std::fs::rename(&file, &aside).unwrap();
+        std::fs::create_dir(&file).unwrap();
+    } else {
+        std::fs::remove_dir(&file).unwrap();
+        std::fs::rename(&aside, &file).unwrap();
+    }
+}
+
+#[test]
+fn a_removal_that_could_not_be_written_is_made_up_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = open(&dir, 1000);
+    put(&registry, "z", body("10.0.0.1")).unwrap();
+    break_file(&dir, true);
+    assert!(registry.remove("z").unwrap().1.is_err());
+    break_file(&dir, false);
+    put(&registry, "a", body("10.0.0.1")).unwrap();
+    for registry in [registry, open(&dir, 1000)] {
+        assert_eq!(who(&registry, "10.0.0.1").as_deref(), Some("a"), "the address has another owner now");
+        assert!(registry.snapshot().get("z").is_none());
+    }
+}
+
 #[test]
 fn a_damaged_file_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
