@@ -361,8 +361,28 @@ impl Registry {
     /// It is removed, but only until this process ends: that could not be written down. The next
     /// change makes up for it.
     pub fn remove(&self, id: &str) -> Option<(Arc<Entry>, Result<(), RegistryError>)> {
+        self.remove_if(id, |_| true)
+    }
+
+    /// Removes one whose time has come, unless it was renewed since that was seen. As
+    /// [`Registry::remove`].
+    ///
+    /// # Errors
+    /// As for [`Registry::remove`].
+    pub fn remove_over(&self, id: &str, now: u64) -> Option<(Arc<Entry>, Result<(), RegistryError>)> {
+        self.remove_if(id, |entry| entry.is_over(now, self.elapsed()))
+    }
+
+    fn remove_if(
+        &self,
+        id: &str,
+        due: impl FnOnce(&Entry) -> bool,
+    ) -> Option<(Arc<Entry>, Result<(), RegistryError>)> {
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.snapshot();
+        if !due(before.get(id)?) {
+            return None;
+        }
         let mut entries = before.entries.clone();
         let entry = entries.remove(id)?;
         // It must not count while that is being written.

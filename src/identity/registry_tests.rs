@@ -128,6 +128,20 @@ fn a_lifetime_ends_whatever_happens() {
 }
 
 #[test]
+fn what_is_renewed_meanwhile_does_not_expire() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = open(&dir, 1000);
+    let mut short = body("10.0.0.1");
+    short["lifetime"] = json!("1m");
+    put(&registry, "a", short.clone()).unwrap();
+    assert_eq!(registry.over(1060), ["a".into()]);
+    registry.put(checked("a", short).unwrap(), 1060).unwrap();
+    assert!(registry.remove_over("a", 1060).is_none(), "it was renewed before it was removed");
+    assert_eq!(who(&registry, "10.0.0.1").as_deref(), Some("a"));
+    assert!(registry.remove_over("a", 1120).is_some());
+}
+
+#[test]
 fn what_can_not_be_written_is_not_registered_and_is_removed_all_the_same() {
     let dir = tempfile::tempdir().unwrap();
     let registry = open(&dir, 1000);
