@@ -199,6 +199,9 @@ fn a_damaged_file_is_an_error() {
     }
     std::fs::write(&file, format!("{text}{{\"put\":")).unwrap();
     assert_eq!(who(&open(&dir, 1), "10.0.0.1").as_deref(), Some("a"), "a line that was being written");
+    // Also one that was cut within a character.
+    std::fs::write(&file, [text.as_bytes(), b"{\"put\":\"\xc3"].concat()).unwrap();
+    assert_eq!(who(&open(&dir, 1), "10.0.0.1").as_deref(), Some("a"));
 }
 
 #[test]
