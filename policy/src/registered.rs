@@ -30,7 +30,8 @@ pub struct Registration {
 /// All registrations. No two of them hold the same address.
 #[derive(Debug, Default)]
 pub struct Registered {
-    list: Vec<Arc<Registration>>,
+    /// Shared with other tables, so that only clients hold the inner ones.
+    list: Vec<Arc<Arc<Registration>>>,
     /// Every source with the place of its registration, in order.
     sources: Vec<(IpNet, usize)>,
 }
@@ -38,7 +39,7 @@ pub struct Registered {
 impl Registered {
     /// A table of these, of which no two may [overlap](Self::overlapping).
     #[must_use]
-    pub fn new(list: Vec<Arc<Registration>>) -> Self {
+    pub fn new(list: Vec<Arc<Arc<Registration>>>) -> Self {
         let each = list.iter().enumerate();
         let mut sources: Vec<_> =
             each.flat_map(|(at, one)| one.sources.iter().map(move |source| (*source, at))).collect();
@@ -53,14 +54,15 @@ impl Registered {
         // Sources don't overlap, so only the last that begins before can hold it.
         let after = self.sources.partition_point(|(net, _)| net.network() <= source);
         let (net, at) = self.sources.get(after.checked_sub(1)?)?;
-        self.list.get(*at).filter(|_| net.contains(&source))
+        self.list.get(*at).map(|shared| &**shared).filter(|_| net.contains(&source))
     }
 
     /// One other than `id` that holds an address of these networks.
     #[must_use]
     pub fn overlapping(&self, id: &str, sources: &[IpNet]) -> Option<&Arc<Registration>> {
         let meets = |one: &IpNet| sources.iter().any(|other| one.contains(other) || other.contains(one));
-        self.list.iter().find(|known| *known.id != *id && known.sources.iter().any(meets))
+        let mut known = self.list.iter().map(|shared| &**shared);
+        known.find(|known| *known.id != *id && known.sources.iter().any(meets))
     }
 
     /// How many there are.
@@ -126,15 +128,15 @@ mod tests {
 
     use super::*;
 
-    fn registration(id: &str, sources: &[&str]) -> Arc<Registration> {
-        Arc::new(Registration {
+    fn registration(id: &str, sources: &[&str]) -> Arc<Arc<Registration>> {
+        Arc::new(Arc::new(Registration {
             id: id.into(),
             sources: sources.iter().map(|source| source.parse().unwrap()).collect(),
             policy: "p".into(),
             limits: None,
             workspace: None,
             tool: None,
-        })
+        }))
     }
 
     #[test]
@@ -194,7 +196,7 @@ mod tests {
             nets in prop::collection::vec((0..64_u8, 24..=32_u8), 0..20),
             asked in prop::collection::vec((0..4_u8, any::<u8>()), 20),
         ) {
-            let mut list: Vec<Arc<Registration>> = Vec::new();
+            let mut list: Vec<Arc<Arc<Registration>>> = Vec::new();
             for (number, (third, length)) in nets.into_iter().enumerate() {
                 let net = IpNet::new(IpAddr::from([10, 0, third / 16, (third % 16) * 16]), length).unwrap().trunc();
                 let id = number.to_string();
@@ -206,7 +208,7 @@ mod tests {
             for (third, fourth) in asked {
                 let source = IpAddr::from([10, 0, third, fourth]);
                 let naive = list.iter().find(|one| one.sources.iter().any(|net| net.contains(&source)));
-                prop_assert_eq!(registered.find(source), naive);
+                prop_assert_eq!(registered.find(source), naive.map(|one| &**one));
             }
         }
     }

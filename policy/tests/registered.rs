@@ -39,7 +39,7 @@ fn registered(policy: &str) -> Registered {
         workspace: Some("w".into()),
         tool: None,
     };
-    Registered::new(vec![Arc::new(registration)])
+    Registered::new(vec![Arc::new(Arc::new(registration))])
 }
 
 #[test]

@@ -95,8 +95,9 @@ struct Kept {
 pub struct Entry {
     /// As it was asked for.
     pub wanted: Wanted,
-    /// What identifies its clients.
-    pub registration: Arc<Registration>,
+    /// What identifies its clients, who hold the inner one. Snapshots hold the outer one, for they
+    /// may live on for as long as a look-up takes and are no use.
+    pub registration: Arc<Arc<Registration>>,
     /// When it was registered first, in seconds since 1970.
     pub created: u64,
     /// When it ends whatever happens, in seconds since 1970; 0 for never.
@@ -239,7 +240,7 @@ impl Entry {
 
     fn new(checked: Checked, created: u64, expires: Option<u64>, used: u64) -> Self {
         let Checked { wanted, registration, ttl, .. } = checked;
-        let expires = AtomicU64::new(expires.unwrap_or(0));
+        let (registration, expires) = (Arc::new(registration), AtomicU64::new(expires.unwrap_or(0)));
         Self { wanted, registration, created, expires, ttl, used: AtomicU64::new(used) }
     }
 
@@ -253,8 +254,8 @@ impl Entry {
         if self.expires().is_some_and(|expires| now >= expires) {
             return true;
         }
-        // One is held here and one in the table by source; whatever is open holds another.
-        if Arc::strong_count(&self.registration) > 2 {
+        // Whatever is open holds another.
+        if Arc::<Registration>::strong_count(&self.registration) > 1 {
             self.used.store(elapsed, Ordering::Relaxed);
             return false;
         }

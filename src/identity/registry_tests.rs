@@ -100,7 +100,7 @@ fn unused_ones_end_and_used_ones_do_not() {
         body["ttl"] = json!("200ms");
         put(&registry, id, body).unwrap();
     }
-    let open = Arc::clone(&registry.snapshot().get("open").unwrap().registration);
+    let open = Arc::clone(registry.snapshot().registered.find("10.0.0.3".parse().unwrap()).unwrap());
     std::thread::sleep(Duration::from_millis(150));
     registry.used("asked");
     std::thread::sleep(Duration::from_millis(100));
@@ -108,6 +108,21 @@ fn unused_ones_end_and_used_ones_do_not() {
     drop(open);
     std::thread::sleep(Duration::from_millis(250));
     assert_eq!(registry.over(1000).len(), 3);
+}
+
+#[test]
+fn only_clients_keep_a_registration_in_use() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = open(&dir, 1000);
+    let mut short = body("10.0.0.1");
+    short["ttl"] = json!("100ms");
+    put(&registry, "a", short).unwrap();
+    // As whoever looked before others came.
+    let before = registry.snapshot();
+    put(&registry, "b", body("10.0.0.2")).unwrap();
+    std::thread::sleep(Duration::from_millis(150));
+    assert_eq!(registry.over(1000), ["a".into()]);
+    drop(before);
 }
 
 #[test]
