@@ -11,10 +11,13 @@ use ipnet::IpNet;
 use crate::limits::Limits;
 
 /// A registered sandbox.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Registration {
     /// The sandbox ID.
     pub id: Arc<str>,
+    /// Which of those that had the ID one after the other: what replaces one has the same, what is
+    /// registered after one was removed has another.
+    pub life: u64,
     /// The clients that are this sandbox.
     pub sources: Vec<IpNet>,
     /// The name of the policy that holds for it.
@@ -131,6 +134,7 @@ mod tests {
     fn registration(id: &str, sources: &[&str]) -> Arc<Arc<Registration>> {
         Arc::new(Arc::new(Registration {
             id: id.into(),
+            life: 1,
             sources: sources.iter().map(|source| source.parse().unwrap()).collect(),
             policy: "p".into(),
             limits: None,

@@ -33,6 +33,7 @@ fn read(networks: &[&str], policies: &[&str]) -> (Arc<Policy>, String) {
 fn registered(policy: &str) -> Registered {
     let registration = Registration {
         id: "r".into(),
+        life: 1,
         sources: vec!["10.1.0.0/30".parse().unwrap()],
         policy: policy.into(),
         limits: None,

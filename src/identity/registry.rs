@@ -29,6 +29,8 @@ const MOST_SOURCES: usize = 16;
 const LONGEST: Duration = Duration::from_secs(super::MAX_LIFETIME);
 /// How long a registration may be unused that does not say so.
 const DEFAULT_TTL: Duration = Duration::from_secs(3600);
+/// The version of what is read at the start.
+const FIRST: u64 = 1;
 /// The file is rewritten when it has so many lines beyond twice those that count.
 const SPARE_LINES: usize = 1000;
 
@@ -190,6 +192,7 @@ impl Wanted {
         let limits = self.limits.as_ref().map(limits).transpose().map_err(bad)?;
         let registration = Registration {
             id: id.into(),
+            life: 0,
             sources,
             policy: self.policy.as_str().into(),
             limits,
@@ -238,9 +241,10 @@ impl Entry {
         Some(self.expires.load(Ordering::Relaxed)).filter(|at| *at > 0)
     }
 
-    fn new(checked: Checked, created: u64, expires: Option<u64>, used: u64) -> Self {
+    fn new(checked: Checked, life: u64, created: u64, expires: Option<u64>, used: u64) -> Self {
         let Checked { wanted, registration, ttl, .. } = checked;
-        let (registration, expires) = (Arc::new(registration), AtomicU64::new(expires.unwrap_or(0)));
+        let registration = Registration { life, ..Registration::clone(&registration) };
+        let (registration, expires) = (Arc::new(registration.into()), AtomicU64::new(expires.unwrap_or(0)));
         Self { wanted, registration, created, expires, ttl, used: AtomicU64::new(used) }
     }
 
@@ -296,7 +300,7 @@ impl Registry {
             journal::rewrite(&file, kept)
                 .map_err(|source| RegistryError::Io { file: file.clone(), source })?;
         }
-        let state = ArcSwap::from_pointee(Snapshot::of(1, entries));
+        let state = ArcSwap::from_pointee(Snapshot::of(FIRST, entries));
         Ok(Self { state, file, opened: Instant::now(), lines: Mutex::new(count) })
     }
 
@@ -306,7 +310,7 @@ impl Registry {
     /// The file is there and can't be read.
     pub fn look(state_dir: &Path, now: u64) -> Result<Snapshot, RegistryError> {
         let (entries, ..) = read(&state_dir.join(FILE), now)?;
-        Ok(Snapshot::of(1, entries))
+        Ok(Snapshot::of(FIRST, entries))
     }
 
     /// All registrations as they are now.
@@ -348,7 +352,8 @@ impl Registry {
         }
         let put = if known.is_some() { Put::Replaced } else { Put::Created };
         let created = known.map_or(now, |known| known.created);
-        let entry = Entry::new(checked, created, expires, self.elapsed());
+        let life = known.map_or(before.version + 1, |known| known.registration.life);
+        let entry = Entry::new(checked, life, created, expires, self.elapsed());
         self.append(&Line::Put(Box::new(entry.kept())), &mut lines, &before)?;
         let mut entries = before.entries.clone();
         entries.insert(id, Arc::new(entry));
@@ -443,7 +448,7 @@ fn read(file: &Path, now: u64) -> Result<Found, RegistryError> {
                 let checked = sandbox.check(&id).map_err(|_| bad_line(at + 1))?;
                 // A clock that was set back must not prolong it.
                 let expires = expires.map(|at| at.min(now.saturating_add(LONGEST.as_secs())));
-                entries.insert(id.as_str().into(), Arc::new(Entry::new(checked, created, expires, 0)));
+                entries.insert(id.as_str().into(), Arc::new(Entry::new(checked, FIRST, created, expires, 0)));
             }
             Line::Removed(id) => {
                 entries.remove(id.as_str());
@@ -459,10 +464,12 @@ fn millis(time: Duration) -> u64 {
 }
 
 impl Snapshot {
-    /// Is this still how clients at this address are identified?
+    /// Is this still how clients at this address are identified? Not if it was removed, and another
+    /// registered by its name.
     #[must_use]
     pub(super) fn holds(&self, registration: &Registration, source: IpAddr) -> bool {
-        self.registered.find(source).is_some_and(|known| known.id == registration.id)
+        let same = |known: &Registration| (&known.id, known.life) == (&registration.id, registration.life);
+        self.registered.find(source).is_some_and(|known| same(known))
     }
 }
 

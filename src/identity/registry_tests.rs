@@ -66,6 +66,20 @@ fn the_same_changes_nothing_and_another_does() {
 }
 
 #[test]
+fn one_that_was_removed_is_not_the_next_of_its_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = open(&dir, 1000);
+    let source: IpAddr = "10.0.0.1".parse().unwrap();
+    put(&registry, "a", body("10.0.0.1")).unwrap();
+    let client = Arc::clone(registry.snapshot().registered.find(source).unwrap());
+    put(&registry, "a", body("10.0.0.0/24")).unwrap();
+    assert!(registry.snapshot().holds(&client, source), "it was replaced");
+    registry.remove("a").unwrap().1.unwrap();
+    put(&registry, "a", body("10.0.0.1")).unwrap();
+    assert!(!registry.snapshot().holds(&client, source), "it was removed");
+}
+
+#[test]
 fn addresses_belong_to_one() {
     let dir = tempfile::tempdir().unwrap();
     let registry = open(&dir, 1000);
