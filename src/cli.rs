@@ -8,6 +8,7 @@ mod domains;
 mod expectation;
 mod explain;
 mod init;
+mod learn;
 mod man;
 mod ready;
 mod schema;
@@ -56,6 +57,8 @@ enum Command {
     Init(init::InitArgs),
     /// Show which destinations each sandbox touched
     Domains(domains::DomainsArgs),
+    /// Propose rules for what sandboxes asked for
+    Learn(learn::LearnArgs),
     /// Ask a running proxy whether it is ready
     Ready(ready::ReadyArgs),
     /// Make, inspect and revoke short-lived tokens of sandboxes
@@ -90,6 +93,7 @@ impl Cli {
             Command::Test(args) => args.run(),
             Command::Init(args) => args.run(),
             Command::Domains(args) => args.run(),
+            Command::Learn(args) => args.run(),
             Command::Ready(args) => args.run(),
             Command::Token(args) => args.run(),
             Command::Schema(args) => args.run(),

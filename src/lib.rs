@@ -16,6 +16,7 @@ pub mod entry;
 pub mod forward;
 pub mod http1;
 pub mod identity;
+pub mod learn;
 pub mod ledger;
 pub mod limit;
 pub mod metrics;
