@@ -76,6 +76,12 @@ impl LearnArgs {
         let audit =
             if self.audit.is_empty() { vec![configured(&loaded.settings.audit.file)?] } else { self.audit };
         let config = Rules::of(loaded.policy);
+        if let Some(policy) = self.policy.as_deref().filter(|policy| !config.knows(policy)) {
+            let policy = policy.escape_debug();
+            complain(&format!(
+                "the configuration has no policy `{policy}`, so none of its deny rules is asked"
+            ));
+        }
         let filter = input::Filter { sandbox: self.sandbox, policy: self.policy, since };
         let tally = input::read(&audit, &filter, self.skip_damaged, &config)?;
         let base = match (&self.against, &self.write) {
@@ -184,6 +190,9 @@ fn tell(report: &Report, in_full: bool) {
     complain(&text);
     if !in_full {
         return;
+    }
+    for doubtful in report.allowed.iter().filter(|allowed| !allowed.doubts.is_empty()).take(TOLD) {
+        complain(&format!("allowed: {}", doubtful.to_line()));
     }
     for not_proposed in report.not_proposed.iter().take(TOLD) {
         complain(&format!("not proposed: {}", not_proposed.to_line()));

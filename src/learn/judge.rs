@@ -43,7 +43,7 @@ struct Candidate<'a> {
 /// What becomes of one destination.
 enum Fate {
     Proposed { covered: bool },
-    Allowed { rule: String, open: bool },
+    Allowed { rule: String, open: bool, doubts: Vec<Complaint> },
     Refused(Vec<Complaint>),
 }
 
@@ -77,8 +77,8 @@ pub fn judge(tally: &Tally, settings: &Settings<'_>) -> Report {
                 let port = port.unwrap_or_default();
                 candidates.push(Candidate { name: name.clone(), port, summary: &seen.summary, covered });
             }
-            (Fate::Allowed { rule, .. }, _) => {
-                allowed.push(AllowedAlready { host, port: port.unwrap_or_default(), rule, summary });
+            (Fate::Allowed { rule, doubts, .. }, _) => {
+                allowed.push(AllowedAlready { host, port: port.unwrap_or_default(), rule, doubts, summary });
             }
             (Fate::Refused(why), _) => not_proposed.push(NotProposed { host, port, why, summary }),
             // Only names are ever proposed.
@@ -102,16 +102,20 @@ impl Settings<'_> {
         let objections = self.objections(place, seen, blank);
         let Some(place) = place else { return Fate::Refused(objections) };
         let is = |what: Objection| objections.iter().any(|complaint| complaint.reason == what);
+        let allowed = |rule: String, open: bool| {
+            let doubts = objections.iter().filter(|complaint| complaint.reason.is_doubt());
+            Fate::Allowed { rule, open, doubts: doubts.cloned().collect() }
+        };
         if let Some(base) = self.base.filter(|_| !is(Objection::Denied)) {
             match base.rules().accepting_alone(place).first() {
                 Some(_) if objections.is_empty() => return Fate::Proposed { covered: true },
                 // Whoever wrote it there has looked.
-                Some(rule) => return Fate::Allowed { rule: rule.to_string(), open: true },
+                Some(rule) => return allowed(rule.to_string(), true),
                 None => {}
             }
         }
         match self.allowing(place, seen) {
-            Some((rule, open)) if !self.all && !is(Objection::RuleLimit) => Fate::Allowed { rule, open },
+            Some((rule, open)) if !self.all && !is(Objection::RuleLimit) => allowed(rule, open),
             _ if objections.is_empty() => Fate::Proposed { covered: false },
             _ => Fate::Refused(objections),
         }

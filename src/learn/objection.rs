@@ -67,6 +67,11 @@ impl Objection {
             Self::NotFound | Self::RedirectOnly | Self::Limited | Self::Unidentified | Self::Undecided
         )
     }
+
+    /// Is it worth a look even where a rule allows the destination?
+    pub(super) const fn is_doubt(self) -> bool {
+        matches!(self, Self::Paste | Self::Tunnel | Self::Shortener | Self::RandomLabel)
+    }
 }
 
 impl Serialize for Objection {

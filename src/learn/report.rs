@@ -50,6 +50,9 @@ pub struct AllowedAlready {
     pub port: u16,
     /// `file:line` of the rule that allows it.
     pub rule: String,
+    /// What makes it worth a look all the same, as data in the labels below a wildcard.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub doubts: Vec<Complaint>,
     /// Who asked for it.
     #[serde(flatten)]
     pub summary: Summary,

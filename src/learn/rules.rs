@@ -58,6 +58,12 @@ impl Rules {
         self.policy.reached(address)
     }
 
+    /// Is there a policy of this name?
+    #[must_use]
+    pub fn knows(&self, policy: &str) -> bool {
+        self.policy.effective(&client(policy)).is_some()
+    }
+
     /// What refuses the destination under a policy whatever it allows; an unknown policy, nothing.
     pub(super) fn denial(&self, policy: &str, place: &Destination) -> Option<String> {
         match self.policy.decide(&intent(policy, place, Action::Place)) {
@@ -90,11 +96,15 @@ impl Rules {
 }
 
 fn intent(policy: &str, place: &Destination, action: Action) -> Intent {
-    let client = Client {
+    Intent { client: client(policy), destination: place.clone(), action }
+}
+
+/// Somebody under a policy; rules ask for no more.
+fn client(policy: &str) -> Client {
+    Client {
         sandbox: "learn".into(),
         policy: policy.into(),
         identity: Identity::Listener,
         source: Ipv4Addr::LOCALHOST.into(),
-    };
-    Intent { client, destination: place.clone(), action }
+    }
 }

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use super::judge::rule;
-use super::report::{AllowedAlready, NotProposed, Proposal, Report, Unused};
+use super::report::{AllowedAlready, Complaint, NotProposed, Proposal, Report, Unused};
 use super::tally::Summary;
 
 /// Names that a comment lists of those that a wildcard stands for.
@@ -91,9 +91,15 @@ impl Proposal {
 }
 
 impl AllowedAlready {
-    fn to_line(&self) -> String {
+    /// The destination, its rule, and what makes it worth a look, on one line.
+    #[must_use]
+    pub fn to_line(&self) -> String {
         let place = place(&self.host, Some(self.port));
-        format!("{place}: {}; {}", plain(&self.rule), describe(&self.summary))
+        let doubts = match complaints(&self.doubts) {
+            none if none.is_empty() => none,
+            some => format!(" although: {some}"),
+        };
+        format!("{place}: {}{doubts}; {}", plain(&self.rule), describe(&self.summary))
     }
 }
 
@@ -101,13 +107,17 @@ impl NotProposed {
     /// The destination and why it is not proposed, on one line.
     #[must_use]
     pub fn to_line(&self) -> String {
-        let why = self.why.iter().map(|complaint| match complaint.detail.as_str() {
-            "" => complaint.reason.meaning().to_owned(),
-            detail => format!("{} ({})", complaint.reason.meaning(), plain(detail)),
-        });
-        let why: Vec<_> = why.collect();
-        format!("{}: {}; {}", place(&self.host, self.port), why.join("; "), describe(&self.summary))
+        let place = place(&self.host, self.port);
+        format!("{place}: {}; {}", complaints(&self.why), describe(&self.summary))
     }
+}
+
+fn complaints(all: &[Complaint]) -> String {
+    let each = all.iter().map(|complaint| match complaint.detail.as_str() {
+        "" => complaint.reason.meaning().to_owned(),
+        detail => format!("{} ({})", complaint.reason.meaning(), plain(detail)),
+    });
+    each.collect::<Vec<_>>().join("; ")
 }
 
 /// `14 requests by agent-1, agent-2, 2026-11-29T18:12:01Z to 2026-11-29T18:40:27Z`.

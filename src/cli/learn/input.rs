@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use super::{BAD_INPUT, FAILED, Stop, complain, stop};
+use super::{BAD_INPUT, FAILED, Stop, complain, count, stop};
 use crate::learn::{Rules, Tally};
 use crate::ledger::Sighting;
 
@@ -49,12 +49,17 @@ pub(super) fn read(files: &[PathBuf], filter: &Filter, skip: bool, rules: &Rules
     match damaged {
         0 => Ok(tally),
         lines if skip => {
-            complain(&format!("{lines} damaged in all; what they told is missing"));
+            let were = if lines == 1 { "was" } else { "were" };
+            complain(&format!(
+                "{} {were} left out; what was told there is missing",
+                count(lines, "damaged line")
+            ));
             Ok(tally)
         }
         lines => {
             let message = format!(
-                "{lines} damaged in all, so nothing was learned; mend the files, or leave such lines out with --skip-damaged"
+                "{}, so nothing was learned; mend the files, or leave such lines out with --skip-damaged",
+                count(lines, "damaged line")
             );
             Err(stop(BAD_INPUT, &message))
         }
