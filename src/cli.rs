@@ -1,12 +1,14 @@
 //! The command line: one file a command.
 
 mod ask;
+mod cert;
 mod check;
 mod completions;
 mod decide;
 mod domains;
 mod expectation;
 mod explain;
+mod files;
 mod init;
 mod learn;
 mod man;
@@ -63,6 +65,8 @@ enum Command {
     Ready(ready::ReadyArgs),
     /// Make, inspect and revoke short-lived tokens of sandboxes
     Token(token::TokenArgs),
+    /// Make, inspect and revoke certificates for a TLS listener and its clients
+    Cert(cert::CertArgs),
     /// Print a JSON Schema of the configuration or of rule sets, for editors
     Schema(schema::SchemaArgs),
     /// Print completions of the command line for a shell
@@ -96,6 +100,7 @@ impl Cli {
             Command::Learn(args) => args.run(),
             Command::Ready(args) => args.run(),
             Command::Token(args) => args.run(),
+            Command::Cert(args) => args.run(),
             Command::Schema(args) => args.run(),
             Command::Completions(args) => args.run(),
             Command::Man(args) => args.run(),

@@ -18,11 +18,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use egret_policy::{Policy, Reason};
 
 use crate::audit::{self, Audit, PathRecorder, Text};
 use crate::chain::Chain;
+use crate::client_tls::ClientTls;
 use crate::config::Timeouts;
 use crate::dial::Dialer;
 use crate::forward::Pool;
@@ -45,6 +46,7 @@ pub use tunnel::Tunnel;
 pub struct Egress {
     policy: ArcSwap<Policy>,
     chain: ArcSwap<Chain>,
+    client_tls: ArcSwapOption<ClientTls>,
     parts: Parts,
     limiter: Limiter,
     turns: Turns,
@@ -82,12 +84,13 @@ pub struct Parts {
 }
 
 impl Egress {
-    /// Puts the parts together; `policy` is the first one in force.
+    /// Puts the parts together; `policy` and `client_tls` are the first ones in force.
     #[must_use]
-    pub fn new(policy: Arc<Policy>, mut parts: Parts) -> Self {
+    pub fn new(policy: Arc<Policy>, client_tls: Option<ClientTls>, mut parts: Parts) -> Self {
         Self {
             policy: ArcSwap::new(policy),
             chain: ArcSwap::from_pointee(std::mem::take(&mut parts.chain)),
+            client_tls: ArcSwapOption::from_pointee(client_tls),
             limiter: Limiter::default(),
             turns: Turns::new(parts.look_ups),
             redirects: Redirects::default(),
@@ -104,11 +107,29 @@ impl Egress {
         self.policy.load_full()
     }
 
-    /// Puts another policy, another chain and other keys in force: new attempts see them at once,
-    /// open ones are decided again. Idle connections that went another way are closed.
-    pub fn replace_policy(&self, policy: Policy, chain: Chain, keys: Option<TokenKeys>) {
+    /// How clients are received over TLS.
+    #[must_use]
+    pub fn client_tls(&self) -> Option<Arc<ClientTls>> {
+        self.client_tls.load_full()
+    }
+
+    /// Puts another policy, another chain, other keys and other certificates in force: new attempts
+    /// see them at once, open ones are decided again. Idle connections that went another way are
+    /// closed.
+    pub fn replace_policy(
+        &self,
+        policy: Policy,
+        chain: Chain,
+        keys: Option<TokenKeys>,
+        client_tls: Option<ClientTls>,
+    ) {
         let (policy, chain) = (Arc::new(policy), Arc::new(chain));
         self.parts.identities.replace_keys(keys);
+        // Listeners change with a restart only: without one for TLS, the one that is open goes on.
+        if let Some(client_tls) = client_tls {
+            self.parts.identities.replace_trust(client_tls.trust().cloned());
+            self.client_tls.store(Some(Arc::new(client_tls)));
+        }
         // Before the policy: what that permits must not go the way of the old one.
         self.chain.store(Arc::clone(&chain));
         self.policy.store(Arc::clone(&policy));
@@ -124,7 +145,7 @@ impl Egress {
     /// Records that connections were turned away before their requests were read. `peer` is the
     /// last of them.
     pub fn record_overload(&self, peer: SocketAddr, count: u64) {
-        let client = self.identify_source(peer.ip()).ok();
+        let client = self.identify_connection(peer.ip(), None).ok();
         self.parts.audit.event(&audit::Event::Limit(audit::Limit {
             sandbox: Text::from(client.as_ref().map_or("", |client| &*client.sandbox)),
             limit: "max_connections",

@@ -1,28 +1,33 @@
-//! Who sends a request: by its credentials alone if it has any, else by its source address.
+//! Who sends a request: by its credentials alone if it has any, else by the certificate of its
+//! connection, else by its source address.
 //!
-//! Credentials are judged anew for every request. Bad ones never fall back to the source address,
-//! and nothing of them is logged, recorded or told to the client.
+//! All are judged anew for every request. Bad ones never fall back to what comes after them, and
+//! nothing of credentials is logged, recorded or told to the client.
 
+mod certificate;
 mod claims;
 mod credentials;
 mod guesses;
 mod key;
 mod revocations;
 mod token;
+mod trust;
 
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::ArcSwapOption;
-use egret_policy::{Client, Policy, Reason, Refusal};
+use egret_policy::{Certificate, Client, Identity, Policy, Reason, Refusal};
 
+pub use certificate::{SANDBOX_URI, UnreadableCertificate, parse, read_certificate, sandbox_of, times};
 pub use claims::{Audience, BadClaim, Claims, LimitClaims, is_token_id};
 pub use credentials::{Credentials, Unreadable};
 use guesses::Guesses;
 pub use key::{KeyError, PublicKey, SigningKey};
 pub use revocations::{Revocation, Revocations, RevocationsError};
 pub use token::{MAX_LIFETIME, MAX_TOKEN, TokenError, TokenKeys, sign, unverified};
+pub use trust::{Trust, TrustError};
 
 /// Why a request has no client.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,21 +49,29 @@ impl From<Refusal> for Unidentified {
 pub struct Identities {
     /// `None` while tokens are off.
     keys: ArcSwapOption<TokenKeys>,
+    /// `None` while no client certificate is believed.
+    trust: ArcSwapOption<Trust>,
     revocations: Revocations,
     guesses: Guesses,
 }
 
 impl Identities {
-    /// With keys, if tokens are on, and what was revoked before.
+    /// With keys, if tokens are on, whom certificates are believed from, and which tokens were
+    /// revoked before.
     #[must_use]
-    pub fn new(keys: Option<TokenKeys>, revocations: Revocations) -> Self {
-        let keys = ArcSwapOption::from_pointee(keys);
-        Self { keys, revocations, guesses: Guesses::default() }
+    pub fn new(keys: Option<TokenKeys>, trust: Option<Trust>, revocations: Revocations) -> Self {
+        let (keys, trust) = (ArcSwapOption::from_pointee(keys), ArcSwapOption::from_pointee(trust));
+        Self { keys, trust, revocations, guesses: Guesses::default() }
     }
 
     /// Puts other keys in force.
     pub fn replace_keys(&self, keys: Option<TokenKeys>) {
         self.keys.store(keys.map(Arc::new));
+    }
+
+    /// Believes others from now on.
+    pub fn replace_trust(&self, trust: Option<Trust>) {
+        self.trust.store(trust.map(Arc::new));
     }
 
     /// Are there keys that tokens are verified with?
@@ -67,19 +80,24 @@ impl Identities {
         self.keys.load().is_some()
     }
 
-    /// Who sends a request with these values of `Proxy-Authorization` from this address.
+    /// Who sends a request with these values of `Proxy-Authorization` from this address, over a
+    /// connection with this certificate.
     ///
     /// # Errors
-    /// Nothing identifies the client, or its credentials are bad.
+    /// Nothing identifies the client, or its certificate or its credentials are bad.
     pub fn identify<'a>(
         &self,
         policy: &Policy,
         source: IpAddr,
+        certificate: Option<&Arc<Certificate>>,
         credentials: impl Iterator<Item = &'a [u8]>,
     ) -> Result<Client, Unidentified> {
         let source = source.to_canonical();
+        if let Some(certificate) = certificate {
+            self.check_certificate(certificate, now())?;
+        }
         let credentials = match Credentials::read(credentials) {
-            Ok(None) => return Ok(policy.sandboxes.identify(source)?),
+            Ok(None) => return Ok(identify_connection(policy, source, certificate)?),
             Ok(Some(credentials)) => Ok(credentials),
             Err(unreadable) => Err(unreadable),
         };
@@ -94,7 +112,8 @@ impl Identities {
         }
         let judged = match credentials {
             Ok(credentials) => {
-                self.judge(&keys, policy, &credentials, source).map(|client| (client, credentials))
+                let judged = self.judge(&keys, policy, &credentials, source);
+                judged.and_then(|client| agree(client, certificate)).map(|client| (client, credentials))
             }
             Err(unreadable) => Err(rejected(unreadable.to_string())),
         };
@@ -136,14 +155,33 @@ impl Identities {
         Ok(client)
     }
 
-    /// May a client that was identified go on? Its token must not have been revoked since, and the
-    /// key that signed it must still be in force. That it has expired ends nothing.
+    /// Is this certificate believed at this time, in seconds since 1970?
+    fn check_certificate(&self, certificate: &Certificate, now: u64) -> Result<(), Refusal> {
+        if !(certificate.begins..=certificate.expires).contains(&now) {
+            return Err(rejected("the certificate has expired"));
+        }
+        if !self.believe(certificate, now) {
+            return Err(rejected("the certificate is no longer believed, or has been revoked"));
+        }
+        Ok(())
+    }
+
+    fn believe(&self, certificate: &Certificate, at: u64) -> bool {
+        self.trust.load().as_ref().is_some_and(|trust| trust.holds(certificate, at))
+    }
+
+    /// May a client that was identified go on? Its token or certificate must not have been revoked
+    /// since, and the key or authority that signed it must still be in force. That it has expired
+    /// ends nothing.
     #[must_use]
     pub fn still_hold(&self, client: &Client) -> bool {
-        let Some(token) = client.token() else {
-            return true;
-        };
-        self.keys.load().as_ref().is_some_and(|keys| keys.trust(token)) && !self.is_revoked(client)
+        match &client.identity {
+            Identity::Source | Identity::Listener => true,
+            Identity::Cert(certificate) => self.believe(certificate, certificate.verified),
+            Identity::Token(token) => {
+                self.keys.load().as_ref().is_some_and(|keys| keys.trust(token)) && !self.is_revoked(client)
+            }
+        }
     }
 
     /// Revokes tokens, and returns when that is on the disk. Blocks.
@@ -157,6 +195,32 @@ impl Identities {
     fn is_revoked(&self, client: &Client) -> bool {
         client.token().is_some_and(|token| self.revocations.cover(&client.sandbox, token))
     }
+}
+
+/// Who a connection is as long as no credentials are sent over it.
+///
+/// # Errors
+/// Nothing identifies it, or its certificate is for no sandbox here.
+pub fn identify_connection(
+    policy: &Policy,
+    source: IpAddr,
+    certificate: Option<&Arc<Certificate>>,
+) -> Result<Client, Refusal> {
+    match certificate {
+        Some(certificate) => policy.sandboxes.identify_certificate(source, certificate),
+        None => policy.sandboxes.identify(source),
+    }
+}
+
+/// A token that comes over a connection with a certificate has to be for the same sandbox: one that
+/// was stolen from another sandbox is not.
+fn agree(client: Client, certificate: Option<&Arc<Certificate>>) -> Result<Client, Refusal> {
+    if certificate.is_none_or(|certificate| certificate.sandbox.as_ref() == Some(&client.sandbox)) {
+        return Ok(client);
+    }
+    let id = client.token().map(|token| &*token.id).unwrap_or_default();
+    let whose = whose(&client.sandbox, id);
+    Err(rejected(format!("the token and the certificate are for different sandboxes: {whose}")))
 }
 
 fn rejected(detail: impl Into<Arc<str>>) -> Refusal {

@@ -20,18 +20,19 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rustix::net::Shutdown;
-use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 
 use clock::Clock;
 use pump::{Fault, Lane, Pump};
 
+use crate::stream::Stream;
+
 /// The two ends of a tunnel, and what was already read from them.
 #[derive(Debug)]
 pub struct Tunnel {
     /// The connection from the sandbox.
-    pub client: TcpStream,
+    pub client: Stream,
     /// The connection to the destination.
     pub upstream: TcpStream,
     /// Bytes read from the client so far; they go to the upstream first.
@@ -52,8 +53,9 @@ pub struct Limits {
     pub half_closed: Duration,
 }
 
-/// Payload bytes that the kernel accepted for the receiving side. The relay only
-/// adds to them, so that others can watch a live tunnel.
+/// Payload bytes that the kernel accepted for the receiving side, or that were
+/// encrypted for it. The relay only adds to them, so that others can watch a live
+/// tunnel.
 #[derive(Debug, Default)]
 pub struct Counters {
     /// Client to upstream.
@@ -125,6 +127,8 @@ pub struct Tally<T> {
 /// Copies both ways until the tunnel ends, then closes both connections, a FIN
 /// first. The end of one side is passed on as the end of that direction only. A
 /// failure of one side ends both, as soon as what it had sent before is delivered.
+/// What is cut short must not look whole: a client whose TLS broke off is passed on
+/// as a reset, and a client with TLS reads its end only after both sides had theirs.
 ///
 /// `stop` ends the tunnel at once; dropping the future does so without a tally.
 /// The future must be polled within a tokio runtime with I/O and time.
@@ -137,6 +141,7 @@ pub fn relay<M: Meter, T>(
 ) -> impl Future<Output = Tally<T>> {
     // An `async fn` would keep a second copy of all this in each tunnel's future.
     let Tunnel { client, upstream, early_up, early_down } = tunnel;
+    let upstream = Stream::from(upstream);
     let mut up = Pump::new(early_up);
     let mut down = Pump::new(early_down);
     let mut clock = Clock::start(limits, Instant::now());
@@ -151,10 +156,13 @@ pub fn relay<M: Meter, T>(
             failure: None,
         };
         let end = run(copy, &mut clock, stop).await;
-        for socket in [&client, &upstream] {
-            // Fails only if the connection is gone already.
-            let _ = rustix::net::shutdown(socket, Shutdown::Write);
+        // These fail only if the connection is gone already.
+        if client.plain().is_none() && matches!(end, End::ClientError(_)) {
+            let _ = rustix::net::sockopt::set_socket_linger(upstream.socket(), Some(Duration::ZERO));
+        } else {
+            let _ = rustix::net::shutdown(upstream.socket(), Shutdown::Write);
         }
+        let _ = rustix::net::shutdown(client.socket(), Shutdown::Write);
         Tally { up: counters.up.load(Ordering::Relaxed), down: counters.down.load(Ordering::Relaxed), end }
     }
 }
@@ -166,8 +174,8 @@ async fn run<M: Meter, T>(mut copy: Copy<'_, M>, clock: &mut Clock, stop: impl F
     let mut timer = pin!(tokio::time::sleep_until(clock.wake_at()));
     // A side that is not being read (it has ended, or the other side is slow)
     // would hide a reset: hence a watch of its own.
-    let mut client_fails = pin!(copy.client.ready(Interest::ERROR));
-    let mut upstream_fails = pin!(copy.upstream.ready(Interest::ERROR));
+    let mut client_fails = pin!(copy.client.failed());
+    let mut upstream_fails = pin!(copy.upstream.failed());
     let mut broken = Broken::default();
 
     let end = poll_fn(|cx| {
@@ -232,8 +240,8 @@ enum Side {
 
 /// Both directions of a running tunnel.
 struct Copy<'a, M> {
-    client: &'a TcpStream,
-    upstream: &'a TcpStream,
+    client: &'a Stream,
+    upstream: &'a Stream,
     counters: &'a Counters,
     meter: &'a M,
     up: &'a mut Pump,
@@ -297,14 +305,14 @@ impl<M: Meter> Copy<'_, M> {
     /// The end by a broken connection from which nothing more will be read. One
     /// that is still read ends by its own read error, after its last bytes.
     fn end_if_unread<T>(&mut self, broken: Broken) -> Option<End<T>> {
-        let (side, socket) = if broken.client && self.up.ended() {
+        let (side, stream) = if broken.client && self.up.ended() {
             (Side::Client, self.client)
         } else if broken.upstream && self.down.ended() {
             (Side::Upstream, self.upstream)
         } else {
             return None;
         };
-        let pending = socket.take_error().ok().flatten();
+        let pending = stream.socket().take_error().ok().flatten();
         let error = pending.unwrap_or_else(|| io::ErrorKind::ConnectionReset.into());
         Some(self.fail(side, error))
     }
@@ -316,7 +324,7 @@ impl<M: Meter> Copy<'_, M> {
     }
 
     fn half_closed(&self) -> bool {
-        self.up.ended() || self.down.ended()
+        self.up.source_ended() || self.down.source_ended()
     }
 
     /// Gives back what the meter granted in vain.

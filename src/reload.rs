@@ -10,7 +10,7 @@ use serde::Serialize;
 use tokio::sync::Mutex;
 
 use crate::audit::{Audit, Event, Reload, Text};
-use crate::config::{self, ConfigSource, Files, Settings};
+use crate::config::{self, ConfigSource, Files, Loaded, Settings};
 use crate::egress::Egress;
 
 /// Writers replace files in several steps; a change counts when they have been quiet this long.
@@ -83,8 +83,9 @@ impl Reloader {
         let report = match loaded {
             Ok(Ok(loaded)) => {
                 state.generation = next;
-                self.egress.replace_policy(loaded.policy, loaded.chain, loaded.token_keys);
-                let needs_restart = config::needs_restart(&self.settings, &loaded.settings);
+                let Loaded { settings, policy, chain, token_keys, client_tls, .. } = loaded;
+                self.egress.replace_policy(policy, chain, token_keys, client_tls);
+                let needs_restart = config::needs_restart(&self.settings, &settings);
                 Report { ok: true, generation: next, errors: Vec::new(), needs_restart }
             }
             Ok(Err(problems)) => {

@@ -14,7 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::task::TaskTracker;
 
-use crate::entry::{Gate, http};
+use crate::entry::{Gate, http, tls};
 
 /// Connections that the kernel keeps while they wait to be accepted.
 const BACKLOG: i32 = 4096;
@@ -102,6 +102,15 @@ impl Budget {
     }
 }
 
+/// What clients speak at a listener.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Door {
+    /// HTTP/1.
+    Plain,
+    /// HTTP/1 inside TLS.
+    Tls,
+}
+
 /// The proxy's listeners and what bounds them.
 pub struct Server {
     gate: Arc<Gate>,
@@ -131,7 +140,7 @@ impl Server {
     }
 
     /// Accepts clients until the process begins to stop.
-    pub async fn accept(&self, listener: TcpListener, stopping: impl Future<Output = ()>) {
+    pub async fn accept(&self, listener: TcpListener, door: Door, stopping: impl Future<Output = ()>) {
         let mut stopping = std::pin::pin!(stopping);
         let mut trouble = Trouble::default();
         loop {
@@ -140,7 +149,7 @@ impl Server {
                 () = &mut stopping => return,
             };
             match accepted {
-                Ok((stream, peer)) => self.take(stream, peer, &mut trouble),
+                Ok((stream, peer)) => self.take(stream, peer, door, &mut trouble),
                 Err(error) if is_passing(&error) => {}
                 Err(error) => {
                     // Idle connections to origins hold descriptors that nobody needs.
@@ -168,15 +177,17 @@ impl Server {
         Some(Slot { _permit: permit, clients: Arc::clone(&self.clients), client })
     }
 
-    fn take(&self, stream: TcpStream, peer: SocketAddr, trouble: &mut Trouble) {
+    fn take(&self, stream: TcpStream, peer: SocketAddr, door: Door, trouble: &mut Trouble) {
         let Some(slot) = self.slot(peer.ip()) else {
             self.gate.egress.metrics().connection_refused();
             if let Some(count) = trouble.tell() {
                 tracing::warn!(ceiling = self.ceiling, count, "at the ceiling of client connections");
                 self.gate.egress.record_overload(peer, count);
             }
-            // Not tracked: it ends at once, and holds no slot.
-            tokio::spawn(turn_away(stream, Arc::clone(&self.gate.name)));
+            // Not tracked: it ends at once, and holds no slot. Over TLS it would take a handshake.
+            if door == Door::Plain {
+                tokio::spawn(turn_away(stream, Arc::clone(&self.gate.name)));
+            }
             return;
         };
         if let Err(error) = prepare(&stream) {
@@ -188,8 +199,14 @@ impl Server {
         let tasks = self.tasks.clone();
         self.tasks.spawn(async move {
             let closing = gate.egress.closing();
+            let serving = async {
+                match door {
+                    Door::Plain => http::serve(gate, stream.into(), peer).await,
+                    Door::Tls => tls::serve(gate, stream, peer).await,
+                }
+            };
             let served = tokio::select! {
-                served = http::serve(gate, stream, peer) => served,
+                served = serving => served,
                 // What does not end by itself at a stop is dropped.
                 () = closing => None,
             };

@@ -23,6 +23,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("audit", &[]),
     ("chain", &[]),
     ("client_hello", &[]),
+    ("client_tls", &["identity"]),
     // The commands put everything together; that is their whole work.
     ("cli", &["*"]),
     (
@@ -32,9 +33,11 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "chain::Credentials",
             "chain::NoProxy",
             "chain::Parent",
+            "client_tls",
             "dial::is_local",
             "identity::PublicKey",
             "identity::TokenKeys",
+            "identity::Trust",
             "resolve::DnsServers",
             "resolve::ResolverSettings",
             "resolve::ServerSpec",
@@ -49,6 +52,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "audit",
             "chain",
             "client_hello",
+            "client_tls::ClientTls",
             "config::Timeouts",
             "dial",
             "forward",
@@ -58,6 +62,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "redirect",
             "relay",
             "resolve",
+            "stream",
         ],
     ),
     (
@@ -70,6 +75,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "forward::Upstream",
             "http1",
             "redirect",
+            "stream",
         ],
     ),
     ("forward", &["chain::Way", "http1"]),
@@ -82,11 +88,12 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("main", &[]),
     ("metrics", &["audit::Audit", "relay::Counters"]),
     ("redirect", &[]),
-    ("relay", &[]),
+    ("relay", &["stream"]),
     ("reload", &["audit", "config", "egress"]),
     // DNS servers are spoken to through the one place that opens sockets.
     ("resolve", &["dial::ConfiguredAddr", "dial::configured_tcp", "dial::configured_udp"]),
     ("server", &["dial::keep_alive", "entry"]),
+    ("stream", &[]),
 ];
 
 /// Names that only some modules may use, whatever they import.

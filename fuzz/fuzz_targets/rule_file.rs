@@ -23,6 +23,7 @@ fuzz_target!(|text: &str| {
         nat64: Vec::new(),
         anonymous: None,
         tokens: true,
+        certificates: true,
     };
     let mut fetch = |name: &str| Ok(SourceFile::new(name, text.to_owned()));
     let policy = read_document(&file, &mut problems, |mut root, problems| {

@@ -33,7 +33,14 @@ static POLICY: LazyLock<Arc<Policy>> = LazyLock::new(|| {
     let file = SourceFile::new("egret.toml", TEXT.to_owned());
     let mut problems = Problems::default();
     let listeners = Listeners { bound: vec![LISTENER] };
-    let around = Surroundings { generation: 1, listeners, nat64: Vec::new(), anonymous: None, tokens: true };
+    let around = Surroundings {
+        generation: 1,
+        listeners,
+        nat64: Vec::new(),
+        anonymous: None,
+        tokens: true,
+        certificates: true,
+    };
     let mut fetch = |_: &str| Err("there are no rule sets here".to_owned());
     let policy =
         read_document(&file, &mut problems, |mut root, p| Policy::read(&mut root, around, &mut fetch, p));

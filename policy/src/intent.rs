@@ -13,6 +13,8 @@ pub enum Identity {
     Source,
     /// By a token that was verified for this request.
     Token(Arc<Token>),
+    /// By the certificate of its TLS connection.
+    Cert(Arc<Certificate>),
     /// By nothing but having reached the listener (`anonymous`).
     Listener,
 }
@@ -36,6 +38,23 @@ pub struct Token {
     pub limits: Option<Arc<Limits>>,
 }
 
+/// What a client certificate says, and what it was verified with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Certificate {
+    /// The sandbox ID in it; `None` if it names none, or more than one.
+    pub sandbox: Option<Arc<str>>,
+    /// It and the certificates that the client sent with it, as DER, its own first.
+    pub chain: Vec<Vec<u8>>,
+    /// The first second since 1970 from which all of them are valid.
+    pub begins: u64,
+    /// The last second since 1970 until which all of them are valid.
+    pub expires: u64,
+    /// When it was verified, in seconds since 1970.
+    pub verified: u64,
+    /// A digest of the authorities and revocations that it was verified with.
+    pub trust: [u8; 32],
+}
+
 impl Identity {
     /// The word for the audit record.
     #[must_use]
@@ -43,6 +62,7 @@ impl Identity {
         match self {
             Self::Source => "source",
             Self::Token(_) => "token",
+            Self::Cert(_) => "cert",
             Self::Listener => "listener",
         }
     }
@@ -67,7 +87,7 @@ impl Client {
     pub const fn token(&self) -> Option<&Arc<Token>> {
         match &self.identity {
             Identity::Token(token) => Some(token),
-            Identity::Source | Identity::Listener => None,
+            Identity::Source | Identity::Cert(_) | Identity::Listener => None,
         }
     }
 }

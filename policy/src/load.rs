@@ -36,6 +36,8 @@ pub struct Surroundings {
     pub anonymous: Option<Located<String>>,
     /// Are there keys that tokens are verified with?
     pub tokens: bool,
+    /// Are there authorities that client certificates are verified with?
+    pub certificates: bool,
 }
 
 impl Policy {
@@ -59,7 +61,8 @@ impl Policy {
         }
         let mut names: Vec<_> = policies.keys().cloned().collect();
         names.sort();
-        let identified_by = IdentifiedBy { anonymous: around.anonymous, tokens: around.tokens };
+        let Surroundings { anonymous, tokens, certificates, .. } = around;
+        let identified_by = IdentifiedBy { anonymous, tokens, certificates };
         let sandboxes = Sandboxes::read(root.tables("sandbox", problems), identified_by, &names, problems);
         Self {
             generation: around.generation,

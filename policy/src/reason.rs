@@ -48,7 +48,7 @@ reasons! {
     IdentityRequired, "identity_required", Some(403), DENIED,
         "Nothing identifies the client as a sandbox.";
     IdentityRejected, "identity_rejected", Some(403), DENIED,
-        "The client's credentials are not valid.";
+        "The client's credentials or its certificate are not valid.";
     DomainDenied, "domain_denied", Some(403), DENIED,
         "A deny rule names the destination.";
     DomainNotAllowed, "domain_not_allowed", Some(403), DENIED,
@@ -108,9 +108,9 @@ reasons! {
     NotTls, "not_tls", None, None,
         "The tunnel must carry TLS and its first bytes are something else.";
     TlsMalformed, "tls_malformed", None, None,
-        "The TLS ClientHello can't be read.";
+        "The TLS handshake can't be read.";
     TlsTimeout, "tls_timeout", None, None,
-        "No complete TLS ClientHello came in time.";
+        "The TLS handshake did not come in time.";
     PolicyChanged, "policy_changed", None, None,
         "A new policy no longer permits the open connection.";
     IdleTimeout, "idle_timeout", None, None,

@@ -1,13 +1,14 @@
-//! Which sandbox a client is, by its source address, and which addresses must send a token instead.
+//! Which sandbox a client is, by its source address or its certificate, and which addresses must
+//! send a token or a certificate instead.
 //!
-//! Nothing that a client sends is looked at here.
+//! Nothing that a client sends is judged here: certificates come as verified.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 use ipnet::IpNet;
 
-use crate::intent::{Client, Identity};
+use crate::intent::{Certificate, Client, Identity};
 use crate::reader::{Located, Table, nearest};
 use crate::reason::Reason;
 use crate::rules::parse_network;
@@ -37,6 +38,8 @@ enum Auth {
     Source,
     /// A token; the source address alone is nobody.
     Token,
+    /// A client certificate with a fitting ID; the source address alone is nobody.
+    Cert,
 }
 
 /// What of `[identity]` decides who a client is.
@@ -46,13 +49,24 @@ pub struct IdentifiedBy {
     pub anonymous: Option<Located<String>>,
     /// Are there keys that tokens are verified with?
     pub tokens: bool,
+    /// Are there authorities that client certificates are verified with?
+    pub certificates: bool,
 }
 
-/// A sandbox ID in which `{ip}` stands for the client's address.
+/// A sandbox ID, or the sandbox IDs of many.
 #[derive(Debug)]
 enum IdTemplate {
     Fixed(Arc<str>),
-    PerAddress { before: String, after: String },
+    /// `{ip}` stands for the client's address.
+    PerAddress {
+        before: String,
+        after: String,
+    },
+    /// `{cert}` stands for whatever the certificate's ID has there.
+    PerCertificate {
+        before: String,
+        after: String,
+    },
 }
 
 /// All sandboxes in file order; the first whose source holds the client decides.
@@ -76,11 +90,42 @@ impl Sandboxes {
             (Some(Sandbox { auth: Auth::Token, .. }), _) => {
                 return Err(Refusal::new(Reason::IdentityRequired).with_detail("the entry asks for a token"));
             }
+            (Some(Sandbox { auth: Auth::Cert, .. }), _) => {
+                let refusal = Refusal::new(Reason::IdentityRequired);
+                return Err(refusal.with_detail("the entry asks for a client certificate"));
+            }
             (Some(sandbox), _) => (sandbox.id.of(source), &sandbox.policy, Identity::Source),
             (None, Some(policy)) => (ANONYMOUS.into(), policy, Identity::Listener),
             (None, None) => return Err(Refusal::new(Reason::IdentityRequired)),
         };
         Ok(Client { sandbox, policy: Arc::clone(policy), identity, source })
+    }
+
+    /// Who the client at this address is by its certificate, which has been verified: the sandbox
+    /// that it names, under the first entry for certificates whose ID fits. Entries of other kinds
+    /// do not count, and no address makes up for a certificate that fits none.
+    ///
+    /// # Errors
+    /// `identity_rejected`.
+    pub fn identify_certificate(
+        &self,
+        source: IpAddr,
+        certificate: &Arc<Certificate>,
+    ) -> Result<Client, Refusal> {
+        let source = source.to_canonical();
+        let rejected = |detail: &str| Refusal::new(Reason::IdentityRejected).with_detail(detail);
+        let Some(id) = &certificate.sandbox else {
+            return Err(rejected("the certificate names no sandbox, or more than one"));
+        };
+        let fits = |entry: &&Sandbox| {
+            let from_here = entry.sources.is_empty() || entry.sources.iter().any(|net| net.contains(&source));
+            entry.auth == Auth::Cert && entry.id.fits(id) && from_here
+        };
+        let Some(entry) = self.list.iter().find(fits) else {
+            return Err(rejected(&format!("no entry is for certificates of {id} from this address")));
+        };
+        let (sandbox, policy) = (Arc::clone(id), Arc::clone(&entry.policy));
+        Ok(Client { sandbox, policy, identity: Identity::Cert(Arc::clone(certificate)), source })
     }
 
     /// A client named by its sandbox ID, for `explain`: the entry whose ID or template fits.
@@ -108,7 +153,7 @@ impl Sandboxes {
         policies: &[Arc<str>],
         problems: &mut Problems,
     ) -> Self {
-        let list = tables.into_iter().filter_map(|table| Sandbox::read(table, by.tokens, policies, problems));
+        let list = tables.into_iter().filter_map(|table| Sandbox::read(table, &by, policies, problems));
         let list: Vec<Sandbox> = list.collect();
         let anonymous = by
             .anonymous
@@ -121,22 +166,31 @@ impl Sandboxes {
 impl Sandbox {
     fn read(
         mut table: Table<'_, '_>,
-        tokens: bool,
+        by: &IdentifiedBy,
         policies: &[Arc<str>],
         problems: &mut Problems,
     ) -> Option<Self> {
         let spot = table.spot();
         let id = table.string("id", problems);
-        let sources = table.strings("source", problems);
+        let written = table.strings("source", problems);
         let policy = table.string("policy", problems);
-        let auth = read_auth(&mut table, tokens, problems);
-        for key in ["id", "source", "policy"].into_iter().filter(|key| !table.has(key)) {
+        let auth = read_auth(&mut table, by, problems);
+        let needed = ["id", "source", "policy"].into_iter().filter(|key| !table.has(key));
+        for key in needed.filter(|key| *key != "source" || auth != Auth::Cert) {
             problems.error(&spot, format!("a [[sandbox]] needs `{key}`"), "add it");
         }
         table.finish(problems);
-        let id = id.and_then(|id| IdTemplate::read(&id, problems));
+        let id = id.and_then(|id| IdTemplate::read(&id, auth, problems));
         let policy = policy.and_then(|p| find_policy(&p, policies, problems));
-        let sources = sources?;
+        let Some(sources) = written else {
+            // A certificate may come from anywhere.
+            return (auth == Auth::Cert).then_some(Self {
+                id: id?,
+                sources: Vec::new(),
+                policy: policy?,
+                auth,
+            });
+        };
         if sources.is_empty() {
             problems.error(&spot, "`source` is empty, so no client is ever this sandbox", "name a network");
         }
@@ -145,22 +199,29 @@ impl Sandbox {
     }
 }
 
-fn read_auth(table: &mut Table<'_, '_>, tokens: bool, problems: &mut Problems) -> Auth {
+fn read_auth(table: &mut Table<'_, '_>, by: &IdentifiedBy, problems: &mut Problems) -> Auth {
     let Some(text) = table.string("auth", problems) else {
         return Auth::Source;
     };
     match text.value.as_str() {
         "source" => Auth::Source,
         "token" => {
-            if !tokens {
+            if !by.tokens {
                 let message = "`auth = \"token\"` needs keys that tokens are verified with";
                 problems.error(&text.spot, message, "add `token_keys` to [identity]");
             }
             Auth::Token
         }
+        "cert" => {
+            if !by.certificates {
+                let message = "`auth = \"cert\"` needs authorities that certificates are verified with";
+                problems.error(&text.spot, message, "add `tls_client_ca` to [listen]");
+            }
+            Auth::Cert
+        }
         other => {
             let message = format!("`auth` has an unknown value: `{}`", other.escape_debug());
-            problems.error(&text.spot, message, "write \"source\" or \"token\"");
+            problems.error(&text.spot, message, "write \"source\", \"token\" or \"cert\"");
             Auth::Source
         }
     }
@@ -190,24 +251,26 @@ fn find_policy(name: &Located<String>, policies: &[Arc<str>], problems: &mut Pro
 }
 
 impl IdTemplate {
-    fn read(text: &Located<String>, problems: &mut Problems) -> Option<Self> {
-        let template = match text.value.split_once("{ip}") {
-            None => Self::Fixed(text.value.as_str().into()),
-            Some((before, after)) => Self::PerAddress { before: before.to_owned(), after: after.to_owned() },
-        };
-        let (fixed, length) = match &template {
-            Self::Fixed(id) => (id.to_string(), id.len()),
-            Self::PerAddress { before, after } => {
+    fn read(text: &Located<String>, auth: Auth, problems: &mut Problems) -> Option<Self> {
+        let halves = |(before, after): (&str, &str)| (before.to_owned(), after.to_owned());
+        let (name, longest) = if auth == Auth::Cert { ("{cert}", 1) } else { ("{ip}", MAX_IP_TEXT) };
+        let (template, fixed, length) = match text.value.split_once(name).map(halves) {
+            None => (Self::Fixed(text.value.as_str().into()), text.value.clone(), text.value.len()),
+            Some((before, after)) => {
                 let fixed = format!("{before}{after}");
-                let length = fixed.len() + MAX_IP_TEXT;
-                (fixed, length)
+                let length = fixed.len() + longest;
+                let template = match auth {
+                    Auth::Cert => Self::PerCertificate { before, after },
+                    Auth::Source | Auth::Token => Self::PerAddress { before, after },
+                };
+                (template, fixed, length)
             }
         };
         if is_id_text(&fixed) && (1..=MAX_ID).contains(&length) {
             return Some(template);
         }
         let message = format!("`{}` is not a sandbox ID", text.value.escape_debug());
-        let help = format!("write 1 to {MAX_ID} of A-Z a-z 0-9 . _ -, with at most one {{ip}}");
+        let help = format!("write 1 to {MAX_ID} of A-Z a-z 0-9 . _ -, with at most one {name}");
         problems.error(&text.spot, message, help);
         None
     }
@@ -215,16 +278,18 @@ impl IdTemplate {
     fn of(&self, source: IpAddr) -> Arc<str> {
         match self {
             Self::Fixed(id) => Arc::clone(id),
-            Self::PerAddress { before, after } => format!("{before}{}{after}", ip_text(source)).into(),
+            Self::PerAddress { before, after } | Self::PerCertificate { before, after } => {
+                format!("{before}{}{after}", ip_text(source)).into()
+            }
         }
     }
 
     fn fits(&self, id: &str) -> bool {
         match self {
             Self::Fixed(own) => **own == *id,
-            Self::PerAddress { before, after } => {
+            Self::PerAddress { before, after } | Self::PerCertificate { before, after } => {
                 let rest = id.strip_prefix(before.as_str()).and_then(|r| r.strip_suffix(after.as_str()));
-                rest.is_some_and(|ip| !ip.is_empty()) && is_id_text(id)
+                rest.is_some_and(|rest| !rest.is_empty()) && is_id_text(id)
             }
         }
     }
@@ -235,6 +300,7 @@ impl std::fmt::Display for IdTemplate {
         match self {
             Self::Fixed(id) => f.write_str(id),
             Self::PerAddress { before, after } => write!(f, "{before}{{ip}}{after}"),
+            Self::PerCertificate { before, after } => write!(f, "{before}{{cert}}{after}"),
         }
     }
 }

@@ -15,6 +15,7 @@
 //! GET http://b.example/ => deny domain_not_allowed
 //! from 10.0.0.9: CONNECT c.example:443 @ 10.0.0.1 => would_deny domain_not_allowed
 //! who 10.0.0.9 => box p source
+//! cert build-7 from 10.0.0.9 => build-7 p cert
 //! ```
 //!
 //! `@` gives the answer of DNS. A question without it must be decided before a look-up, one with
@@ -28,7 +29,7 @@ mod support;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use egret_policy::{Policy, Refusal, TlsRule};
+use egret_policy::{Certificate, Client, Policy, Refusal, TlsRule};
 use support::cases::{self, Case};
 use support::{Outcome, World};
 
@@ -62,11 +63,18 @@ fn every_question_has_the_answer_of_the_contract() {
 
 /// The answer in the words of the data files.
 fn answer(case: &Case, policy: &Arc<Policy>, question: &str) -> String {
+    let told = |identified: Result<Client, Refusal>| match identified {
+        Ok(client) => format!("{} {} {}", client.sandbox, client.policy, client.identity.as_str()),
+        Err(refusal) => refusal.reason.to_string(),
+    };
     if let Some(source) = question.strip_prefix("who ") {
-        return match policy.sandboxes.identify(source.parse().unwrap()) {
-            Ok(client) => format!("{} {} {}", client.sandbox, client.policy, client.identity.as_str()),
-            Err(refusal) => refusal.reason.to_string(),
-        };
+        return told(policy.sandboxes.identify(source.parse().unwrap()));
+    }
+    if let Some((id, source)) = question.strip_prefix("cert ").and_then(|rest| rest.split_once(" from ")) {
+        let sandbox = (id != "-").then(|| id.into());
+        let chain = Vec::new();
+        let read = Certificate { sandbox, chain, begins: 0, expires: 0, verified: 0, trust: [0; 32] };
+        return told(policy.sandboxes.identify_certificate(source.parse().unwrap(), &Arc::new(read)));
     }
     let (source, question) = match question.strip_prefix("from ") {
         Some(rest) => rest.split_once(": ").expect(question),

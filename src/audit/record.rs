@@ -366,6 +366,7 @@ impl From<&egret_policy::Identity> for IdentitySource {
         match identity {
             egret_policy::Identity::Source => Self::Source,
             egret_policy::Identity::Token(_) => Self::Token,
+            egret_policy::Identity::Cert(_) => Self::Cert,
             egret_policy::Identity::Listener => Self::Listener,
         }
     }

@@ -12,6 +12,7 @@ use tracing_subscriber::EnvFilter;
 
 use super::{ConfigArgs, FAILED, OK, complain};
 use crate::audit::{self, Audit, PathKey, PathRecorder, Start};
+use crate::client_tls::ClientTls;
 use crate::config::{ConfigSource, Files, Loaded, OnAuditFailure, Settings};
 use crate::control::Control;
 use crate::dial::{DialSettings, Dialer};
@@ -22,7 +23,7 @@ use crate::ledger::{self, Ledger};
 use crate::metrics::Metrics;
 use crate::reload::Reloader;
 use crate::resolve::{Resolver, ResolverSettings};
-use crate::server::{self, Budget, Server};
+use crate::server::{self, Budget, Door, Server};
 
 /// What is logged where `EGRET_LOG` says nothing. The resolver library would let a hostile zone
 /// fill the log.
@@ -85,7 +86,7 @@ fn start_log() {
 
 /// The listeners as bound.
 struct Bound {
-    proxy: Vec<TcpListener>,
+    proxy: Vec<(TcpListener, Door)>,
     control: TcpListener,
     own: Listeners,
 }
@@ -93,16 +94,18 @@ struct Bound {
 fn bind(settings: &Settings) -> Result<Bound, String> {
     let listen =
         |address| server::bind(address).map_err(|error| format!("{address} can't be listened on: {error}"));
-    let proxy = settings.listen.proxy.iter().map(|&address| listen(address));
-    let proxy = proxy.collect::<Result<Vec<_>, _>>()?;
+    let plain = settings.listen.proxy.iter().map(|&address| (address, Door::Plain));
+    let tls = settings.listen.tls.iter().map(|&address| (address, Door::Tls));
+    let proxy = plain.chain(tls).map(|(address, door)| Ok((listen(address)?, door)));
+    let proxy = proxy.collect::<Result<Vec<_>, String>>()?;
     let control = listen(settings.listen.control)?;
-    let bound = proxy.iter().chain([&control]).map(TcpListener::local_addr);
+    let bound = proxy.iter().map(|(listener, _)| listener).chain([&control]).map(TcpListener::local_addr);
     let bound = bound.collect::<Result<_, _>>().map_err(|error| error.to_string())?;
     Ok(Bound { proxy, control, own: Listeners { bound } })
 }
 
 async fn serve(loaded: Loaded, source: ConfigSource, files: Files, budget: Budget) -> Result<(), String> {
-    let Loaded { settings, mut policy, chain, token_keys, .. } = loaded;
+    let Loaded { settings, mut policy, chain, token_keys, client_tls, .. } = loaded;
     // Before anything can be reached: a signal that comes early must not just kill the process.
     let mut stops = Stops::listen()?;
     let bound = bind(&settings)?;
@@ -114,8 +117,9 @@ async fn serve(loaded: Loaded, source: ConfigSource, files: Files, budget: Budge
     let signals = Signals::new(policy.generation);
     let metrics = Arc::new(Metrics::default());
     metrics.started(policy.generation);
+    let trust = client_tls.as_ref().and_then(ClientTls::trust).cloned();
     let parts = Parts {
-        identities: Identities::new(token_keys, open_revocations(&settings)?),
+        identities: Identities::new(token_keys, trust, open_revocations(&settings)?),
         resolver: Resolver::new(ResolverSettings { in_flight: budget.look_ups, ..settings.dns.resolver() })
             .map_err(|error| error.to_string())?,
         idle_upstreams: budget.idle_upstreams,
@@ -131,7 +135,7 @@ async fn serve(loaded: Loaded, source: ConfigSource, files: Files, budget: Budge
         metrics,
         timeouts: settings.timeouts,
     };
-    let egress = Arc::new(Egress::new(Arc::new(policy), parts));
+    let egress = Arc::new(Egress::new(Arc::new(policy), client_tls, parts));
     let reloader = Arc::new(Reloader::new(
         source,
         bound.own.clone(),
@@ -151,10 +155,10 @@ async fn serve(loaded: Loaded, source: ConfigSource, files: Files, budget: Budge
         token: settings.listen.control_token.clone(),
     };
     let addresses: Vec<_> = bound.own.bound.iter().map(ToString::to_string).collect();
-    for listener in bound.proxy {
+    for (listener, door) in bound.proxy {
         let server = Arc::clone(&server);
         let stopping = signals.draining();
-        tokio::spawn(async move { server.accept(listener, stopping).await });
+        tokio::spawn(async move { server.accept(listener, door, stopping).await });
     }
     tokio::spawn(control.serve(bound.control, signals.draining()));
     let reload_on_hangup = Arc::clone(&reloader);

@@ -8,12 +8,11 @@ mod mint;
 mod revoke;
 
 use std::io::Read;
-use std::path::Path;
 
 use clap::{Args, Subcommand};
-use serde::Serialize;
 
-use super::{BAD_INPUT, FAILED, OK, ask, complain, say};
+use super::files::{Failure, finish, read_file};
+use super::{BAD_INPUT, FAILED, OK, ask};
 
 #[derive(Debug, Args)]
 pub(super) struct TokenArgs {
@@ -42,26 +41,6 @@ impl TokenArgs {
             TokenCommand::Revoke(args) => args.run(),
         }
     }
-}
-
-/// What keeps a command from its work: a message and an exit code.
-type Failure = (String, u8);
-
-/// Prints what a command made, or complains.
-fn finish<T: Serialize>(made: Result<T, Failure>, json: bool, text: impl FnOnce(&T) -> String) -> u8 {
-    match made {
-        Ok(made) if json => say(&(serde_json::to_string_pretty(&made).unwrap_or_default() + "\n")),
-        Ok(made) => say(&(text(&made) + "\n")),
-        Err((message, code)) => {
-            complain(&message);
-            code
-        }
-    }
-}
-
-fn read_file(path: &Path) -> Result<String, Failure> {
-    std::fs::read_to_string(path)
-        .map_err(|error| (format!("{} can't be read: {error}", path.display()), BAD_INPUT))
 }
 
 /// A token as the command line names it: itself, `-` for standard input, or a proxy URL with it.

@@ -10,6 +10,7 @@ use egret_policy::units::parse_duration;
 use egret_policy::{DnsName, Nat64Prefix, Problems, limits, word};
 use ipnet::IpNet;
 
+use super::tls::{self, TlsPart};
 use super::{
     AuditSettings, Dns, Files, Listen, OnAuditFailure, Reloadable, Settings, StaticHosts, Timeouts, Tokens,
     upstream,
@@ -27,7 +28,7 @@ pub(super) fn settings(
     files: &mut Files,
     problems: &mut Problems,
 ) -> (Settings, Reloadable) {
-    let listen = read_listen(root.table("listen", problems), problems);
+    let (listen, tls) = read_listen(root.table("listen", problems), files, problems);
     let (dns, nat64) = read_dns(root.table("dns", problems), problems);
     let audit = read_audit(root.table("audit", problems), problems);
     let mut state_dir = PathBuf::from("egret-state");
@@ -41,36 +42,40 @@ pub(super) fn settings(
     let timeouts = read_timeouts(root.table("timeouts", problems), problems);
     let upstream = upstream::read(root.table("upstream", problems), &listen.name, files, problems);
     let settings = Settings { listen, dns, audit, state_dir, timeouts };
-    (settings, Reloadable { upstream, nat64, anonymous, tokens })
+    (settings, Reloadable { upstream, nat64, anonymous, tokens, tls })
 }
 
-fn read_listen(table: Option<Table<'_, '_>>, problems: &mut Problems) -> Listen {
+fn read_listen(
+    table: Option<Table<'_, '_>>,
+    files: &mut Files,
+    problems: &mut Problems,
+) -> (Listen, TlsPart) {
     let mut listen = Listen {
         proxy: vec![SocketAddr::new(LOOPBACK, 3128)],
+        tls: Vec::new(),
         control: SocketAddr::new(LOOPBACK, 3129),
         name: "egret".to_owned(),
         max_connections: None,
         control_token: None,
     };
     let Some(mut table) = table else {
-        return listen;
+        return (listen, TlsPart::default());
     };
+    let tls = tls::read(&mut table, files, problems);
+    listen.tls.clone_from(&tls.addresses);
     if let Some(written) = table.strings("proxy", problems) {
-        if written.is_empty() {
+        if written.is_empty() && listen.tls.is_empty() {
             problems.error(
                 &table.spot(),
                 "`proxy` names no address",
                 "write an address like \"127.0.0.1:3128\"",
             );
         }
-        listen.proxy = Vec::new();
-        for address in written {
-            let Some(parsed) = read_address(&address, problems) else { continue };
-            if parsed.port() != 0 && listen.proxy.contains(&parsed) {
-                problems.error(&address.spot, format!("{parsed} is listed twice"), "list it once");
-            }
-            listen.proxy.push(parsed);
-        }
+        listen.proxy = read_addresses("proxy", written, problems);
+    }
+    if let Some(both) = listen.tls.iter().find(|own| own.port() != 0 && listen.proxy.contains(own)) {
+        let message = format!("`tls` and `proxy` are both {both}");
+        problems.error(&table.spot(), message, "give TLS a port of its own");
     }
     let control = table.string("control", problems);
     if let Some(parsed) = control.as_ref().and_then(|c| read_address(c, problems)) {
@@ -92,8 +97,9 @@ fn read_listen(table: Option<Table<'_, '_>>, problems: &mut Problems) -> Listen 
     if let Some(file) = table.string("control_token_file", problems) {
         listen.control_token = read_token(&file, problems);
     }
-    if listen.control.port() != 0 && listen.proxy.contains(&listen.control) {
-        let message = "`control` and `proxy` are the same address";
+    let taken = listen.proxy.iter().chain(&listen.tls).any(|own| *own == listen.control);
+    if listen.control.port() != 0 && taken {
+        let message = "`control` and `proxy` or `tls` are the same address";
         problems.error(&table.spot(), message, "give the control interface a port of its own");
     }
     if !listen.control.ip().is_loopback()
@@ -104,7 +110,25 @@ fn read_listen(table: Option<Table<'_, '_>>, problems: &mut Problems) -> Listen 
         problems.error(&control.spot, message, "add it, or listen on 127.0.0.1");
     }
     table.finish(problems);
-    listen
+    (listen, tls)
+}
+
+/// The addresses of a listener, without those that can't be read.
+pub(super) fn read_addresses(
+    key: &str,
+    written: Vec<Located<String>>,
+    problems: &mut Problems,
+) -> Vec<SocketAddr> {
+    let mut addresses = Vec::new();
+    for address in written {
+        let Some(parsed) = read_address(&address, problems) else { continue };
+        if parsed.port() != 0 && addresses.contains(&parsed) {
+            let message = format!("{parsed} is listed twice in `{key}`");
+            problems.error(&address.spot, message, "list it once");
+        }
+        addresses.push(parsed);
+    }
+    addresses
 }
 
 fn read_address(text: &Located<String>, problems: &mut Problems) -> Option<SocketAddr> {

@@ -16,6 +16,7 @@ use crate::forward::Upstream;
 use crate::limit::{ByteMeter, Permit};
 use crate::redirect::Target;
 use crate::relay::{self, Counters, Direction, Meter};
+use crate::stream::Stream;
 
 /// The way for one request, opened and recorded.
 pub struct Exchange {
@@ -138,7 +139,7 @@ impl Exchange {
 
     /// Carries the bytes of an upgraded connection until it ends, and records that. Each side
     /// comes with what was already read from it.
-    pub async fn carry(self, client: (TcpStream, Bytes), origin: (TcpStream, Bytes), status: u16) {
+    pub async fn carry(self, client: (Stream, Bytes), origin: (TcpStream, Bytes), status: u16) {
         let Self { mut stop, watch, redial, permit, .. } = self;
         let _open = watch.egress.parts.metrics.tunnel_open();
         let tunnel =

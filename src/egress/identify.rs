@@ -1,32 +1,40 @@
 //! Who a client is, and how one is told that it is nobody.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
-use egret_policy::{Client, Reason, Refusal};
+use egret_policy::{Certificate, Client, Reason, Refusal};
 
 use super::{Egress, Malformed, Refused};
 use crate::audit::{Event, Revoke, Text};
-use crate::identity::{Revocation, RevocationsError, Unidentified};
+use crate::identity::{self, Revocation, RevocationsError, Unidentified};
 
 impl Egress {
-    /// Who sends a request with these values of `Proxy-Authorization`, by what is in force now.
+    /// Who sends a request with these values of `Proxy-Authorization` over a connection with this
+    /// certificate, by what is in force now.
     ///
     /// # Errors
-    /// Nothing identifies the client, or its credentials are bad.
+    /// Nothing identifies the client, or its certificate or its credentials are bad.
     pub fn identify<'a>(
         &self,
         source: IpAddr,
+        certificate: Option<&Arc<Certificate>>,
         credentials: impl Iterator<Item = &'a [u8]>,
     ) -> Result<Client, Unidentified> {
-        self.parts.identities.identify(&self.policy.load(), source, credentials)
+        self.parts.identities.identify(&self.policy.load(), source, certificate, credentials)
     }
 
-    /// Who the client at this address is, as long as it has sent no credentials.
+    /// Who the client at this address with this certificate is, as long as it has sent no
+    /// credentials.
     ///
     /// # Errors
-    /// `identity_required`.
-    pub fn identify_source(&self, source: IpAddr) -> Result<Client, Refusal> {
-        self.policy.load().sandboxes.identify(source)
+    /// `identity_required`, or `identity_rejected` for the certificate.
+    pub fn identify_connection(
+        &self,
+        source: IpAddr,
+        certificate: Option<&Arc<Certificate>>,
+    ) -> Result<Client, Refusal> {
+        identity::identify_connection(&self.policy.load(), source, certificate)
     }
 
     /// Records a request whose client is not known.

@@ -130,7 +130,7 @@ impl Stop {
     }
 
     /// Waits until the connection must be closed, and says why: the policy in force no longer
-    /// permits it, its token no longer holds, the audit can't be written, or the process stops.
+    /// permits it, its token or certificate no longer holds, the audit can't be written, or the process stops.
     pub async fn wait(&mut self) -> Reason {
         loop {
             let state = *self.changes.0.borrow_and_update();
@@ -170,11 +170,14 @@ pub(super) fn still_allowed(
 ) -> bool {
     let client = match &intent.client.identity {
         // By its token alone: whether that still holds is no question of policy.
-        Identity::Token(_) => intent.client.clone(),
-        Identity::Source | Identity::Listener => match policy.sandboxes.identify(intent.client.source) {
-            Ok(client) if client.sandbox == intent.client.sandbox => client,
-            _ => return false,
-        },
+        Identity::Token(_) => Ok(intent.client.clone()),
+        Identity::Cert(certificate) => {
+            policy.sandboxes.identify_certificate(intent.client.source, certificate)
+        }
+        Identity::Source | Identity::Listener => policy.sandboxes.identify(intent.client.source),
+    };
+    let Some(client) = client.ok().filter(|client| client.sandbox == intent.client.sandbox) else {
+        return false;
     };
     let intent = Intent { client, ..intent.clone() };
     let Verdict::Allow(grant) = policy.decide(&intent) else {

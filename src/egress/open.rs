@@ -112,7 +112,9 @@ impl Egress {
     ) -> Result<Attempt, Refused> {
         if !self.parts.identities.still_hold(&intent.client) {
             let refusal = Refusal::new(Reason::IdentityRejected);
-            return Err(self.refuse_for(attempt, refusal.with_detail("the token no longer holds")).await);
+            return Err(self
+                .refuse_for(attempt, refusal.with_detail("what identified it no longer holds"))
+                .await);
         }
         let policy = self.policy.load_full();
         if policy.generation == generation || live::still_allowed(&policy, intent, address, None) {

@@ -71,6 +71,15 @@ impl Egress {
         }
     }
 
+    /// Records a client that could not be spoken to, and so gets no answer.
+    pub async fn refuse_connection(&self, client: Option<&Client>, peer: SocketAddr, refusal: &Refusal) {
+        let mut request = audit::Request { client: Some(peer), ..audit::Request::default() };
+        if let Some(client) = client {
+            identify_record(&mut request, client);
+        }
+        self.record_refusal(self.parts.audit.begin(request), refusal, None).await;
+    }
+
     pub(super) async fn refuse_limit(&self, attempt: Attempt, exceeded: &Exceeded) -> Refused {
         let refusal = Refusal::new(exceeded.reason).with_detail(format!("limit: {}", exceeded.limit));
         let refused = self.refuse_for(attempt, refusal).await;
@@ -89,10 +98,16 @@ impl Egress {
         self.refuse_attempt(attempt, refusal, status).await
     }
 
-    async fn refuse_attempt(&self, mut attempt: Attempt, refusal: Refusal, status: u16) -> Refused {
+    async fn refuse_attempt(&self, attempt: Attempt, refusal: Refusal, status: u16) -> Refused {
+        let id = self.record_refusal(attempt, &refusal, Some(status)).await;
+        Refused { refusal, status, id, retry_after: None }
+    }
+
+    /// Records a refusal, and gives its audit ID.
+    async fn record_refusal(&self, mut attempt: Attempt, refusal: &Refusal, status: Option<u16>) -> String {
         let outcome = attempt.outcome_mut();
         outcome.reason = refusal.reason.code();
-        outcome.status = Some(status);
+        outcome.status = status;
         if let Some(rule) = &refusal.rule {
             outcome.rule = Some(Text::from(&**rule));
         }
@@ -108,7 +123,7 @@ impl Egress {
         if let Err(error) = attempt.refuse().await {
             tracing::debug!(%error, %id, "a refusal could not be recorded");
         }
-        Refused { refusal, status, id, retry_after: None }
+        id
     }
 
     pub(super) fn request_record(&self, intent: &Intent, peer: SocketAddr) -> audit::Request {

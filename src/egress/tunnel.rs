@@ -15,6 +15,7 @@ use crate::audit::Flow;
 use crate::client_hello::{ClientHello, ClientHelloError, ClientHelloReader};
 use crate::limit::Permit;
 use crate::relay;
+use crate::stream::Stream;
 
 /// Bytes asked of the client at once while its ClientHello is awaited.
 const HELLO_READ: usize = 4096;
@@ -63,7 +64,7 @@ impl Tunnel {
     /// that were read with its request.
     ///
     /// Where the rule asks for TLS, nothing passes before the ClientHello has named the host.
-    pub fn carry(self, client: TcpStream, early: BytesMut, host: Host) -> impl Future<Output = ()> + Send {
+    pub fn carry(self, client: Stream, early: BytesMut, host: Host) -> impl Future<Output = ()> + Send {
         // Taken apart before the future begins: what it holds, every idle tunnel holds.
         let Self { egress, upstream: (upstream, early_down), route, flow, permit, stop } = self;
         let (tls, limits) = (route.tls, relay_limits(&route));
@@ -90,7 +91,7 @@ impl Tunnel {
 
 /// The client's side of a tunnel before its first byte has passed.
 struct Opening {
-    client: TcpStream,
+    client: Stream,
     early: BytesMut,
     host: Host,
     stop: Stop,
@@ -111,7 +112,6 @@ impl Opening {
                     return Err(NameFault { reason: Reason::TlsMalformed, detail });
                 }
             }
-            self.early.reserve(HELLO_READ);
             let read = tokio::select! {
                 read = read_some(&self.client, &mut self.early) => read,
                 () = tokio::time::sleep_until(deadline) => return Err(NameFault::new(Reason::TlsTimeout)),
@@ -139,10 +139,10 @@ fn agree(hello: &ClientHello, host: &Host) -> Result<(), NameFault> {
 }
 
 /// One read of whatever is there.
-async fn read_some(stream: &TcpStream, buffer: &mut BytesMut) -> std::io::Result<usize> {
+async fn read_some(stream: &Stream, buffer: &mut BytesMut) -> std::io::Result<usize> {
     loop {
         stream.readable().await?;
-        match stream.try_read_buf(buffer) {
+        match stream.try_read_buf(buffer, HELLO_READ) {
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
             result => return result,
         }

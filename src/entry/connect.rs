@@ -41,7 +41,7 @@ pub(super) async fn serve(
     let opened = tokio::select! {
         opened = gate.egress.open_tunnel(intent, peer) => opened,
         // Dropping the attempt cancels the dial and records that.
-        () = super::wire::gone(&wire.stream) => return Ok(None),
+        () = wire.stream.failed() => return Ok(None),
     };
     let tunnel = match opened {
         Ok(tunnel) => tunnel,
@@ -76,6 +76,6 @@ mod tests {
             size_of::<F>()
         }
         let size = size(Connected::carry);
-        assert!(size <= 2304, "{size} bytes");
+        assert!(size <= 2336, "{size} bytes");
     }
 }

@@ -17,7 +17,7 @@ use self::upload::{Upload, UploadRun, UploadWatch};
 use super::Gate;
 use super::http::{Next, tell};
 use super::request::Forward;
-use super::wire::{Wire, gone};
+use super::wire::Wire;
 use crate::egress::{ByteCounters, Exchange};
 use crate::forward::{OutBody, Upstream};
 use crate::http1::{Abort, BodyDecoder, BodyLength, RequestHead, wants_websocket};
@@ -37,7 +37,7 @@ pub(super) async fn serve(
     let opened = tokio::select! {
         opened = gate.egress.open_exchange(intent, peer) => opened,
         // Dropping the attempt cancels the dial and records that.
-        () = gone(&wire.stream) => return Next::Gone,
+        () = wire.stream.failed() => return Next::Gone,
     };
     match opened {
         Ok(exchange) => Run::new(gate, head, &forward, &destination, exchange).serve(wire).await,

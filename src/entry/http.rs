@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 use egret_policy::{Action, Client, Destination, Intent, Reason, Refusal};
-use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
 use super::connect::Connected;
@@ -15,10 +14,11 @@ use super::wire::Wire;
 use super::{Gate, connect, exchange};
 use crate::egress::{Malformed, Refused};
 use crate::http1::{BodyLength, HeadError, HeadReader, Recipient, RequestHead, body_length};
+use crate::stream::Stream;
 
 /// Serves a client's connection until it ends or becomes a tunnel, which is given back: its
 /// future is much smaller than this one.
-pub async fn serve(gate: Arc<Gate>, stream: TcpStream, peer: SocketAddr) -> Option<Connected> {
+pub async fn serve(gate: Arc<Gate>, stream: Stream, peer: SocketAddr) -> Option<Connected> {
     let mut wire = Wire::new(stream, gate.egress.timeouts().body);
     let mut reader = HeadReader::new();
     let mut draining = std::pin::pin!(gate.egress.draining());
@@ -96,8 +96,9 @@ async fn read_head(gate: &Gate, wire: &mut Wire, reader: &mut HeadReader) -> Res
     }
 }
 
-async fn refuse_unread(gate: &Gate, wire: Wire, peer: SocketAddr, status: u16, fault: String) {
-    let client = gate.egress.identify_source(peer.ip()).ok();
+/// Answers what can't be read as a request, and ends the connection.
+pub(super) async fn refuse_unread(gate: &Gate, wire: Wire, peer: SocketAddr, status: u16, fault: String) {
+    let client = gate.egress.identify_connection(peer.ip(), wire.stream.certificate()).ok();
     let what = Malformed { client: client.as_ref(), ..Malformed::default() };
     let refusal = Refusal::new(Reason::BadRequest).with_detail(fault.as_str());
     let refused = gate.egress.refuse(what, peer, refusal, status).await;
@@ -112,13 +113,19 @@ async fn refuse_unread(gate: &Gate, wire: Wire, peer: SocketAddr, status: u16, f
 async fn serve_request(gate: &Gate, wire: Wire, peer: SocketAddr, head: RequestHead) -> Next {
     let asked = read(&head);
     // Anew for every request: who sent the last one over this connection says nothing.
-    let client = match gate.egress.identify(peer.ip(), head.values("Proxy-Authorization")) {
+    let (certificate, credentials) = (wire.stream.certificate(), head.values("Proxy-Authorization"));
+    let client = match gate.egress.identify(peer.ip(), certificate, credentials) {
         Ok(client) => client,
         Err(unidentified) => {
             let asked = asked.as_ref().ok();
             let what = malformed(&head, None, asked);
+            let has_certificate = certificate.is_some();
             let refused = gate.egress.refuse_unidentified(what, peer, unidentified).await;
-            return tell(gate, wire, &head, asked.map(Asked::destination), &refused).await;
+            return match tell(gate, wire, &head, asked.map(Asked::destination), &refused).await {
+                // Another certificate can only come with another connection.
+                Next::Request(wire) if has_certificate => Next::Close(wire),
+                next => next,
+            };
         }
     };
     let asked = match asked {

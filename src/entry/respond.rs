@@ -138,8 +138,12 @@ impl Answer<'_> {
             Reason::IdentityRequired | Reason::IdentityRejected if self.refused.status == 407 => {
                 "Send this sandbox's token: set the proxy to http://SANDBOX:TOKEN@HOST:PORT; ask the operator for a token that is valid.".to_owned()
             }
-            Reason::IdentityRequired => "Ask the operator for an entry for this client's address.".to_owned(),
-            Reason::IdentityRejected => "Remove user and password from the proxy's URL.".to_owned(),
+            Reason::IdentityRequired => {
+                "Ask the operator for an entry for this client's address, or for a client certificate.".to_owned()
+            }
+            Reason::IdentityRejected => {
+                "Remove user and password from the proxy's URL; ask the operator for a valid client certificate if one was sent.".to_owned()
+            }
             Reason::ProxyLoop => {
                 "Point the proxy setting at one proxy only, not at this one again.".to_owned()
             }

@@ -4,9 +4,9 @@ use std::io;
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
-use tokio::io::{AsyncWriteExt, Interest};
-use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
+
+use crate::stream::Stream;
 
 /// Octets asked for at once.
 const READ: usize = 16 * 1024;
@@ -19,14 +19,14 @@ const LINGER: Duration = Duration::from_secs(5);
 /// The connection and what was read from it but not used.
 #[derive(Debug)]
 pub(super) struct Wire {
-    pub(super) stream: TcpStream,
+    pub(super) stream: Stream,
     pub(super) buffer: BytesMut,
     /// How long the client may take to read what is written.
     stall: Duration,
 }
 
 impl Wire {
-    pub(super) fn new(stream: TcpStream, stall: Duration) -> Self {
+    pub(super) fn new(stream: Stream, stall: Duration) -> Self {
         Self { stream, buffer: BytesMut::new(), stall }
     }
 
@@ -42,10 +42,10 @@ impl Wire {
 
     /// Ends a connection on which the client may still be sending.
     pub(super) async fn close(mut self) {
-        if self.stream.shutdown().await.is_err() {
+        let deadline = Instant::now() + LINGER;
+        if !matches!(timeout_at(deadline, self.stream.end()).await, Ok(Ok(()))) {
             return;
         }
-        let deadline = Instant::now() + LINGER;
         let mut thrown_away = 0;
         while thrown_away < LINGER_BYTES {
             self.buffer.clear();
@@ -59,45 +59,26 @@ impl Wire {
     /// Ends the connection with a reset, where a plain end would look like a complete answer.
     pub(super) fn reset(self) {
         // A zero linger time makes the close a reset; if it can't be set, the close is plain.
-        let _ = socket2::SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
+        let _ = socket2::SockRef::from(self.stream.socket()).set_linger(Some(Duration::ZERO));
     }
 }
 
 /// One read of whatever is there.
-pub(super) async fn read_into(stream: &TcpStream, buffer: &mut BytesMut) -> io::Result<usize> {
+pub(super) async fn read_into(stream: &Stream, buffer: &mut BytesMut) -> io::Result<usize> {
     loop {
         if buffer.is_empty() {
             *buffer = BytesMut::new();
         }
         stream.readable().await?;
-        buffer.reserve(READ);
-        match read_now(stream, buffer) {
+        match stream.try_read_buf(buffer, READ) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             result => return result,
         }
     }
 }
 
-/// Reads once. A read that does not fill the buffer has emptied the socket, and the edge-triggered
-/// selector tells of what comes after it: that the socket is no longer readable is noted with the
-/// read, which saves finding it out by another one. Told from within [`TcpStream::try_io`], so that
-/// what comes in between is not forgotten.
-fn read_now(stream: &TcpStream, buffer: &mut BytesMut) -> io::Result<usize> {
-    let mut emptied = None;
-    let read = stream.try_io(Interest::READABLE, || {
-        let room = buffer.capacity() - buffer.len();
-        let count = stream.try_read_buf(buffer)?;
-        if 0 < count && count < room {
-            emptied = Some(count);
-            return Err(io::ErrorKind::WouldBlock.into());
-        }
-        Ok(count)
-    });
-    emptied.map_or(read, Ok)
-}
-
 /// Writes everything.
-pub(super) async fn write_all(stream: &TcpStream, data: &mut impl Buf) -> io::Result<()> {
+pub(super) async fn write_all(stream: &Stream, data: &mut impl Buf) -> io::Result<()> {
     while data.has_remaining() {
         let mut slices = [io::IoSlice::new(&[]); 4];
         let filled = data.chunks_vectored(&mut slices);
@@ -109,12 +90,5 @@ pub(super) async fn write_all(stream: &TcpStream, data: &mut impl Buf) -> io::Re
             Err(error) => return Err(error),
         }
     }
-    Ok(())
-}
-
-/// Ends when the connection has failed both ways. A client that has only finished sending is
-/// still there to read.
-pub(super) async fn gone(stream: &TcpStream) {
-    // An error of the wait itself says as much.
-    let _ = stream.ready(Interest::ERROR).await;
+    stream.flush().await
 }

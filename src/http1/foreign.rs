@@ -6,7 +6,7 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Foreign {
     /// A TLS record that holds a handshake.
-    #[error("TLS was sent to the plain proxy port; use http:// in the proxy URL")]
+    #[error("TLS was sent to the plain proxy port; use http:// in the proxy URL, or the port for TLS")]
     Tls,
     /// SOCKS version 4 or 5.
     #[error("SOCKS was sent to the HTTP proxy port; configure this address as an HTTP proxy")]

@@ -27,6 +27,7 @@ impl World {
             nat64: Vec::new(),
             anonymous: None,
             tokens: true,
+            certificates: true,
         };
         let policy = read_document(&file, &mut problems, |mut root, problems| {
             Policy::read(&mut root, around, &mut |_| Err(String::new()), problems)
@@ -35,7 +36,7 @@ impl World {
         let state = tempfile::tempdir().unwrap();
         let key = SigningKey::generate().unwrap();
         let keys = TokenKeys::new(vec![key.public().unwrap()], "egret");
-        let identities = Identities::new(Some(keys), Revocations::open(state.path(), now()).unwrap());
+        let identities = Identities::new(Some(keys), None, Revocations::open(state.path(), now()).unwrap());
         Self { policy, key, identities, _state: state }
     }
 
@@ -49,7 +50,7 @@ impl World {
 
     fn identify(&self, source: &str, values: &[&str]) -> Result<Client, Unidentified> {
         let values = values.iter().map(|value| value.as_bytes());
-        self.identities.identify(&self.policy, source.parse().unwrap(), values)
+        self.identities.identify(&self.policy, source.parse().unwrap(), None, values)
     }
 
     fn reason(&self, source: &str, values: &[&str]) -> (Reason, String) {

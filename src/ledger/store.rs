@@ -2,9 +2,12 @@
 //! changed in one transaction. Knows nothing of files but its own.
 
 use std::collections::HashMap;
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
 
+use redb::backends::FileBackend;
 use redb::{
     Database, DatabaseError, ReadOnlyTable, ReadableDatabase, ReadableTable, ReadableTableMetadata, Table,
     TableDefinition, WriteTransaction,
@@ -186,7 +189,13 @@ impl Store {
 }
 
 fn open(file: &Path) -> Result<Database, LedgerError> {
-    match Database::builder().set_cache_size(CACHE_BYTES).create(file) {
+    let create = || {
+        // As private as the audit file that it is made from.
+        let open =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o640).open(file)?;
+        Database::builder().set_cache_size(CACHE_BYTES).create_with_backend(FileBackend::new(open)?)
+    };
+    match create() {
         Ok(database) => Ok(database),
         Err(DatabaseError::DatabaseAlreadyOpen) => Err(LedgerError::InUse { file: file.to_owned() }),
         Err(error) => Err(LedgerError::Open { file: file.to_owned(), source: Box::new(error.into()) }),

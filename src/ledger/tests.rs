@@ -9,6 +9,7 @@ mod rotation;
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 
 use tempfile::TempDir;
 
@@ -228,6 +229,14 @@ fn a_store_that_was_opened_again_has_everything() {
     place.close("a", 1, 2);
     drop(ledger);
     assert_eq!(place.fold().short(), [("box", "one.test", 1, 1, 2)]);
+}
+
+#[test]
+fn a_new_store_is_not_for_everybody() {
+    let place = Place::new();
+    drop(place.ledger());
+    let mode = fs::metadata(place.dir.path().join("ledger.redb")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o007, 0, "{mode:o}");
 }
 
 #[test]

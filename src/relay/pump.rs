@@ -1,8 +1,9 @@
 //! One direction of a tunnel: read, write, and at the end pass the end on.
 //!
 //! Few bytes are copied through a buffer that the thread's tunnels share; many
-//! are spliced through a pipe. Only bytes that the receiver does not take yet are
-//! held, and nothing more is read until they are gone.
+//! are spliced through a pipe, if neither side wraps them in TLS. Only bytes that
+//! the receiver does not take yet are held, and nothing more is read until they are
+//! gone.
 
 use std::cell::RefCell;
 use std::io;
@@ -10,12 +11,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
-use rustix::net::{RecvFlags, Shutdown};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
 use super::pipe::Pipe;
 use super::{Direction, Meter};
+use crate::stream::Stream;
 
 /// Size of the shared buffer, and so of the largest copy that is ever held.
 const SCRATCH: usize = 16 * 1024;
@@ -29,8 +30,8 @@ thread_local! {
 
 /// Where a pump reads and writes, and who counts.
 pub(super) struct Lane<'a, M> {
-    pub(super) from: &'a TcpStream,
-    pub(super) to: &'a TcpStream,
+    pub(super) from: &'a Stream,
+    pub(super) to: &'a Stream,
     pub(super) sent: &'a AtomicU64,
     pub(super) meter: &'a M,
     pub(super) direction: Direction,
@@ -52,9 +53,19 @@ enum Held {
     Piped(Pipe, usize),
 }
 
+/// How far a direction has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Running,
+    /// The source has ended, which the receiver is being told.
+    Ending,
+    Ended,
+}
+
 /// The state of one direction.
 #[derive(Debug)]
 pub(super) struct Pump {
+    stage: Stage,
     held: Held,
     /// What the meter has granted and is not written yet.
     granted: usize,
@@ -63,19 +74,23 @@ pub(super) struct Pump {
     /// Whether to try splice next: the source has, or lately had, many bytes.
     bulk: bool,
     progress: bool,
-    ended: bool,
 }
 
 impl Pump {
     /// A pump that first writes `early`.
     pub(super) fn new(early: Bytes) -> Self {
         let held = if early.is_empty() { Held::Nothing } else { Held::Copied(early) };
-        Self { held, granted: 0, burst: 0, bulk: false, progress: false, ended: false }
+        Self { stage: Stage::Running, held, granted: 0, burst: 0, bulk: false, progress: false }
     }
 
     /// Whether this direction is over, its end passed on.
     pub(super) fn ended(&self) -> bool {
-        self.ended
+        self.stage == Stage::Ended
+    }
+
+    /// Whether nothing more will be read.
+    pub(super) fn source_ended(&self) -> bool {
+        self.stage != Stage::Running
     }
 
     /// Whether bytes were passed on since the last call.
@@ -86,7 +101,7 @@ impl Pump {
     /// Gives the direction up, after a failed write.
     pub(super) fn abandon(&mut self) {
         self.held = Held::Nothing;
-        self.ended = true;
+        self.stage = Stage::Ended;
     }
 
     /// Gives back what the meter granted in vain.
@@ -104,15 +119,22 @@ impl Pump {
         lane: &Lane<'_, M>,
     ) -> Poll<Result<(), Fault>> {
         for _ in 0..STEPS {
-            if self.ended {
-                return Poll::Ready(Ok(()));
-            }
-            if matches!(self.held, Held::Nothing) {
-                ready!(lane.from.poll_read_ready(cx)).map_err(Fault::Read)?;
-                self.read(lane)?;
-            } else {
-                ready!(lane.to.poll_write_ready(cx)).map_err(Fault::Write)?;
-                self.write_held(lane)?;
+            match (self.stage, &self.held) {
+                (Stage::Ended, _) => return Poll::Ready(Ok(())),
+                (Stage::Ending, _) => {
+                    // Fails only if the connection is gone, which the other direction sees.
+                    let _ = ready!(lane.to.poll_end(cx));
+                    self.stage = Stage::Ended;
+                }
+                (Stage::Running, Held::Nothing) => {
+                    ready!(lane.to.poll_flush(cx)).map_err(Fault::Write)?;
+                    ready!(lane.from.poll_read_ready(cx)).map_err(Fault::Read)?;
+                    self.read(lane)?;
+                }
+                (Stage::Running, _) => {
+                    ready!(lane.to.poll_write_ready(cx)).map_err(Fault::Write)?;
+                    self.write_held(lane)?;
+                }
             }
         }
         cx.waker().wake_by_ref();
@@ -120,7 +142,10 @@ impl Pump {
     }
 
     fn read<M: Meter>(&mut self, lane: &Lane<'_, M>) -> Result<(), Fault> {
-        if self.bulk && self.splice_in(lane.from).map_err(Fault::Read)? {
+        if self.bulk
+            && let (Some(from), Some(_)) = (lane.from.plain(), lane.to.plain())
+            && self.splice_in(from).map_err(Fault::Read)?
+        {
             return Ok(());
         }
         BUFFER.with_borrow_mut(|buffer| self.copy(lane, buffer))
@@ -150,13 +175,11 @@ impl Pump {
 
     /// Reads into the shared buffer and writes from it; a rest is held.
     fn copy<M: Meter>(&mut self, lane: &Lane<'_, M>, buffer: &mut [u8]) -> Result<(), Fault> {
-        let Some(count) = self.read_plain(lane.from, buffer).map_err(Fault::Read)? else {
+        let Some(count) = self.read_once(lane.from, buffer).map_err(Fault::Read)? else {
             return Ok(());
         };
         if count == 0 {
-            // Fails only if the connection is gone, which the other direction sees.
-            let _ = rustix::net::shutdown(lane.to, Shutdown::Write);
-            self.ended = true;
+            self.stage = Stage::Ending;
             return Ok(());
         }
         let data = buffer.get(..count).unwrap_or_default();
@@ -173,32 +196,21 @@ impl Pump {
         Ok(())
     }
 
-    /// Reads once: 0 is the end of the stream, `None` nothing for now. A short
-    /// read shows that the socket is empty, which saves the attempt to find out.
-    fn read_plain(&mut self, from: &TcpStream, buffer: &mut [u8]) -> io::Result<Option<usize>> {
-        let size = buffer.len();
-        let mut last = None;
-        let result = from.try_io(Interest::READABLE, || {
-            let (_, count) = rustix::net::recv(from, &mut *buffer, RecvFlags::empty())?;
-            if count == 0 || count == size {
-                return Ok(count);
-            }
-            last = Some(count);
-            Err(io::ErrorKind::WouldBlock.into())
-        });
-        match result {
-            Ok(count) => {
-                self.burst = self.burst.saturating_add(count);
-                self.bulk = count == size;
-                Ok(Some(count))
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                self.bulk = self.burst.saturating_add(last.unwrap_or(0)) >= 2 * SCRATCH;
-                self.burst = 0;
-                Ok(last)
-            }
-            Err(error) => Err(error),
+    /// Reads once: 0 is the end of the stream, `None` nothing for now.
+    fn read_once(&mut self, from: &Stream, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        let count = match from.try_read(buffer) {
+            Ok(count) => Some(count),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
+            Err(error) => return Err(error),
+        };
+        self.burst = self.burst.saturating_add(count.unwrap_or(0));
+        if count == Some(buffer.len()) {
+            self.bulk = true;
+        } else {
+            self.bulk = self.burst >= 2 * SCRATCH;
+            self.burst = 0;
         }
+        Ok(count)
     }
 
     fn write_held<M: Meter>(&mut self, lane: &Lane<'_, M>) -> Result<(), Fault> {
@@ -207,7 +219,11 @@ impl Pump {
         let result = match &self.held {
             Held::Nothing => return Ok(()),
             Held::Copied(bytes) => to.try_write(bytes.get(..allowed).unwrap_or(bytes)),
-            Held::Piped(pipe, _) => to.try_io(Interest::WRITABLE, || Ok(pipe.drain(to, allowed)?)),
+            Held::Piped(pipe, _) => match to.plain() {
+                Some(to) => to.try_io(Interest::WRITABLE, || Ok(pipe.drain(to, allowed)?)),
+                // Nothing was spliced for it.
+                None => Err(io::ErrorKind::Unsupported.into()),
+            },
         };
         match result {
             Ok(0) => Err(Fault::Write(io::ErrorKind::WriteZero.into())),

@@ -51,7 +51,7 @@ where
         rustix::net::sockopt::set_socket_recv_buffer_size(socket, 1 << 20).unwrap();
     }
     let tunnel = Tunnel {
-        client: client_end,
+        client: client_end.into(),
         upstream: upstream_end,
         early_up: Bytes::from_static(up),
         early_down: Bytes::from_static(down),
@@ -465,7 +465,7 @@ async fn dropping_the_future_closes_both_sides() {
 #[tokio::test]
 async fn the_future_is_small() {
     let (client, upstream) = connection().await;
-    let tunnel = Tunnel { client, upstream, early_up: Bytes::new(), early_down: Bytes::new() };
+    let tunnel = Tunnel { client: client.into(), upstream, early_up: Bytes::new(), early_down: Bytes::new() };
     let (_stop, stopped) = oneshot::channel::<()>();
     let future = relay(tunnel, UNLIMITED, Arc::default(), (), stopped);
     let size = size_of_val(&future);

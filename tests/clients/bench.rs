@@ -11,7 +11,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::site::{self, Reply, Served, Site};
-use crate::support::egret::Egret;
+use crate::support::egret::{Builder, Egret};
 use crate::support::origin::Request;
 use crate::tls;
 use crate::tool;
@@ -61,8 +61,21 @@ impl Bench {
         Self::serving(site::files)
     }
 
+    /// The standard site behind an egret that is reached over TLS as well, with these lines about it
+    /// and these further tables.
+    pub fn over_tls(lines: &str, tables: &str) -> Self {
+        Self::behind(|_| standard, |config| Egret::with(config + tables).tls(lines))
+    }
+
     /// A site of the test's own; `handler` is made from the folder `web()`.
     pub fn serving<H>(handler: impl FnOnce(&Path) -> H) -> Self
+    where
+        H: Fn(&Request) -> Reply + Send + Sync + 'static,
+    {
+        Self::behind(handler, Egret::with)
+    }
+
+    fn behind<H>(handler: impl FnOnce(&Path) -> H, egret: impl FnOnce(String) -> Builder) -> Self
     where
         H: Fn(&Request) -> Reply + Send + Sync + 'static,
     {
@@ -76,7 +89,7 @@ impl Bench {
         let plain = Site::start(handler.clone(), None);
         let tls = Site::start(handler, Some(config));
         let closed_port = closed_port();
-        let egret = Egret::with(configuration(plain.port(), tls.port(), closed_port)).start();
+        let egret = egret(configuration(plain.port(), tls.port(), closed_port)).start();
         Self { egret, plain, tls, closed_port, folder }
     }
 

@@ -20,6 +20,7 @@ mod bench;
 mod cargo;
 mod curl;
 mod git;
+mod https_proxy;
 mod node;
 mod pip;
 mod python;

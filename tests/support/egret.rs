@@ -28,6 +28,7 @@ pub struct Builder {
     config: String,
     listen: Option<Vec<SocketAddr>>,
     control: Option<SocketAddr>,
+    tls: Option<String>,
     audit: String,
     shell: Option<String>,
     files: Vec<(String, String)>,
@@ -39,6 +40,13 @@ impl Builder {
     pub fn listen(mut self, proxy: &[SocketAddr], control: SocketAddr) -> Self {
         self.listen = Some(proxy.to_vec());
         self.control = Some(control);
+        self
+    }
+
+    /// Listens for TLS as well, on a free port; these are the other lines about it in `[listen]`.
+    #[must_use]
+    pub fn tls(mut self, lines: &str) -> Self {
+        self.tls = Some(lines.to_owned());
         self
     }
 
@@ -89,6 +97,7 @@ impl Builder {
         let mut egret = Egret {
             proxy: listen[0],
             control,
+            tls: free_address(),
             builder: self,
             listen,
             dir,
@@ -112,6 +121,8 @@ pub struct Egret {
     pub proxy: SocketAddr,
     /// Where its control interface is.
     pub control: SocketAddr,
+    /// Where it proxies over TLS, if it does.
+    pub tls: SocketAddr,
     builder: Builder,
     listen: Vec<SocketAddr>,
     dir: TempDir,
@@ -126,6 +137,7 @@ impl Egret {
             config: config.into(),
             listen: None,
             control: None,
+            tls: None,
             audit: "file = \"{dir}/audit.ndjson\"\n".to_owned(),
             shell: None,
             files: Vec::new(),
@@ -145,10 +157,12 @@ impl Egret {
     pub fn configure(&self, config: &str) {
         let listen: Vec<String> = self.listen.iter().map(|a| format!("{:?}", a.to_string())).collect();
         let dir = self.dir().display().to_string();
+        let tls = self.builder.tls.as_ref().map(|lines| format!("tls = \"{}\"\n{lines}\n", self.tls));
         let text = format!(
-            "[listen]\nproxy = [{}]\ncontrol = \"{}\"\n\n[audit]\n{}\n[state]\ndir = \"{dir}/state\"\n\n{config}",
+            "[listen]\nproxy = [{}]\ncontrol = \"{}\"\n{}\n[audit]\n{}\n[state]\ndir = \"{dir}/state\"\n\n{config}",
             listen.join(", "),
             self.control,
+            tls.unwrap_or_default(),
             self.builder.audit.replace("{dir}", &dir),
         );
         let draft = self.dir().join("egret.toml.new");

@@ -76,6 +76,7 @@ fn surround(world: &mut World, line: &str) {
         "local" => world.local.push(value.parse().unwrap()),
         "nat64" => world.nat64.push(Nat64Prefix::new(value.parse().unwrap()).unwrap()),
         "tokens" => world.tokens = value == "on",
+        "certificates" => world.certificates = value == "on",
         "anonymous" => world.anonymous = Some(value.to_owned()),
         other => panic!("no such surrounding: {other}"),
     }

@@ -28,6 +28,8 @@ pub struct World {
     pub anonymous: Option<String>,
     /// Are there keys for tokens?
     pub tokens: bool,
+    /// Are there authorities for certificates?
+    pub certificates: bool,
 }
 
 /// Reads the policy part of a main file; its keys are all that the file may hold.
@@ -41,6 +43,7 @@ pub fn read(text: &str, world: &World) -> (Arc<Policy>, Problems) {
         nat64: world.nat64.clone(),
         anonymous,
         tokens: world.tokens,
+        certificates: world.certificates,
     };
     let mut fetch = |name: &str| {
         let found = world.rule_sets.iter().find(|(known, _)| known == name);

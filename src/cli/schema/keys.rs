@@ -74,6 +74,20 @@ pub(super) const RULE_SET: &[Key] = &[
 
 const LISTEN: &[Key] = &[
     key("proxy", Kind::Texts, "Addresses for clients. Default: \"127.0.0.1:3128\""),
+    key("tls", Kind::Texts, "Addresses for clients that reach the proxy over TLS. Default: none"),
+    key("tls_certificate", Kind::Text, "Certificate chain of the TLS listener (PEM)"),
+    key("tls_key", Kind::Text, "Its private key (PEM)"),
+    key(
+        "tls_client_ca",
+        Kind::Text,
+        "Authorities whose certificates identify clients (PEM). Default: none, none is asked for",
+    ),
+    key("tls_client_crl", Kind::Text, "What these authorities have revoked (PEM)"),
+    key(
+        "tls_client",
+        Kind::Words(&["optional", "required"]),
+        "Must a client have a certificate? Default: \"optional\"",
+    ),
     key("control", Kind::Text, "Address of the control interface. Default: \"127.0.0.1:3129\""),
     key("name", Kind::Text, "This instance's pseudonym in Via and Proxy-Status. Default: \"egret\""),
     key(
@@ -144,13 +158,21 @@ const UPSTREAM: &[Key] = &[
 ];
 
 const SANDBOX: &[Key] = &[
-    required("id", Kind::Text, "Sandbox ID; {ip} in it stands for the client's address"),
-    required("source", Kind::Texts, "Networks of the clients that are this sandbox"),
+    required(
+        "id",
+        Kind::Text,
+        "Sandbox ID; {ip} in it stands for the client's address, {cert} for what a certificate has there",
+    ),
+    key(
+        "source",
+        Kind::Texts,
+        "Networks of the clients that are this sandbox; required unless auth is \"cert\"",
+    ),
     required("policy", Kind::Text, "Name of its policy"),
     key(
         "auth",
-        Kind::Words(&["source", "token"]),
-        "Its address alone, or a token from there. Default: \"source\"",
+        Kind::Words(&["source", "token", "cert"]),
+        "Its address alone, a token from there, or a client certificate. Default: \"source\"",
     ),
 ];
 

@@ -118,6 +118,6 @@ fn it_is_a_schema_that_refuses_unknown_keys() {
         assert_eq!(schema["additionalProperties"], false);
     }
     let sandbox = &Described::Config.schema()["properties"]["sandbox"];
-    assert_eq!(sandbox["items"]["required"], serde_json::json!(["id", "source", "policy"]));
+    assert_eq!(sandbox["items"]["required"], serde_json::json!(["id", "policy"]));
     assert_eq!(sandbox["items"]["additionalProperties"], false);
 }

@@ -3,22 +3,22 @@
 use egret_policy::Reason;
 use http::Response;
 use hyper::body::Incoming;
-use tokio::net::TcpStream;
 
 use super::upload::{Upload, UploadWatch};
 use super::{Outcome, Run};
 use crate::entry::http::Next;
 use crate::entry::response::{self, Reply, Unusable};
-use crate::entry::wire::{Wire, gone, write_all};
+use crate::entry::wire::{Wire, write_all};
 use crate::forward::{OutBody, Upstream};
 use crate::http1::Recipient;
 use crate::redirect;
+use crate::stream::Stream;
 
 impl Run<'_> {
     /// Sends the request and relays the response, interim ones included.
     pub(super) async fn download(
         &mut self,
-        stream: &TcpStream,
+        stream: &Stream,
         mut upstream: Upstream,
         body: OutBody,
         uploaded: &UploadWatch,
@@ -37,7 +37,7 @@ impl Run<'_> {
             let checked = tokio::select! {
                 checked = self.exchange.check_redirects(&targets) => checked.is_ok(),
                 () = tokio::time::sleep(limit) => false,
-                () = gone(stream) => return Outcome::ClientGone { status: None, error: None },
+                () = stream.failed() => return Outcome::ClientGone { status: None, error: None },
             };
             if !checked {
                 return Outcome::Failed { reason: Reason::RedirectDenied, error: None };
@@ -58,7 +58,7 @@ impl Run<'_> {
     /// Passes a response on, frame by frame.
     async fn relay(
         &mut self,
-        stream: &TcpStream,
+        stream: &Stream,
         mut upstream: Upstream,
         mut reply: Reply,
         uploaded: &UploadWatch,

@@ -6,22 +6,22 @@ use std::task::Poll;
 use egret_policy::Reason;
 use http::Response;
 use hyper::body::Incoming;
-use tokio::net::TcpStream;
 use tokio::time::Duration;
 
 use super::upload::UploadWatch;
 use super::{Outcome, Run};
 use crate::egress::Redial;
 use crate::entry::outbound::{Interim, Interims, RequestPlan};
-use crate::entry::wire::{gone, write_all};
+use crate::entry::wire::write_all;
 use crate::forward::{OutBody, SendError, Upstream};
 use crate::http1::Version;
+use crate::stream::Stream;
 
 impl Run<'_> {
     /// Waits for the head of the final response.
     pub(super) async fn response(
         &mut self,
-        stream: &TcpStream,
+        stream: &Stream,
         upstream: &mut Upstream,
         body: OutBody,
         uploaded: &UploadWatch,
@@ -44,7 +44,7 @@ impl Run<'_> {
         let (limit, version) = (self.gate.egress.timeouts().response, self.head.version());
         let (redial, stop) = self.exchange.parts();
         let mut sending = std::pin::pin!(send(redial, upstream, request, &plan, &interims));
-        let mut left = std::pin::pin!(gone(stream));
+        let mut left = std::pin::pin!(stream.failed());
         loop {
             tokio::select! {
                 biased;
@@ -80,7 +80,7 @@ async fn until_interim<F: Future>(mut sending: Pin<&mut F>, interims: &Interims)
 
 /// Passes an interim response on, if the client reads it in time.
 async fn pass_on(
-    stream: &TcpStream,
+    stream: &Stream,
     interim: &Interim,
     version: Version,
     limit: Duration,

@@ -4,13 +4,13 @@ use std::sync::{Mutex, PoisonError};
 
 use bytes::{Buf, BytesMut};
 use egret_policy::Reason;
-use tokio::net::TcpStream;
 use tokio::time::{Duration, Instant};
 
 use crate::egress::ByteCounters;
 use crate::entry::wire::read_into;
 use crate::forward::BodySender;
 use crate::http1::{BodyDecoder, Decoded};
+use crate::stream::Stream;
 
 /// How an upload ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,7 +80,7 @@ pub(super) struct UploadRun<'a> {
 }
 
 impl UploadRun<'_> {
-    pub(super) async fn run(mut self, stream: &TcpStream, buffer: &mut BytesMut) -> Upload {
+    pub(super) async fn run(mut self, stream: &Stream, buffer: &mut BytesMut) -> Upload {
         loop {
             self.watch.touch();
             match self.decoder.decode(buffer) {
