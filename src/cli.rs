@@ -13,6 +13,7 @@ mod init;
 mod learn;
 mod man;
 mod ready;
+mod replace;
 mod schema;
 mod serve;
 mod test;

@@ -4,7 +4,6 @@
 //! at all.
 
 mod input;
-mod replace;
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -12,7 +11,7 @@ use std::time::SystemTime;
 use clap::Args;
 use egret_policy::SourceFile;
 
-use super::{BAD_INPUT, ConfigArgs, FAILED, OK, complain, say, show};
+use super::{BAD_INPUT, ConfigArgs, FAILED, OK, complain, files, say, show};
 use crate::config::Files;
 use crate::learn::{Base, Report, Rules, Settings, judge};
 use crate::ledger::read_since;
@@ -169,9 +168,7 @@ fn write(path: &Path, base: &Base, report: &Report) -> Result<(), Stop> {
         );
         stop(BAD_INPUT, &message)
     })?;
-    replace::replace(path, &text).map_err(|error| {
-        stop(FAILED, &format!("{} can't be written, and is as it was: {error}", path.display()))
-    })?;
+    files::replace(path, &text).map_err(|(message, code)| stop(code, &message))?;
     let added = report.new.as_deref().unwrap_or_default().len();
     complain(&format!("{}: {} added", path.display(), count(added, "rule")));
     Ok(())

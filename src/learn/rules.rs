@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use egret_policy::reader::read_document;
 use egret_policy::{
-    Action, Client, Destination, Identity, Intent, Listeners, Policy, Problems, Reason, SourceFile,
-    Surroundings, Verdict,
+    Action, Client, Destination, Identity, Intent, Policy, Problems, Reason, SourceFile, Surroundings,
+    Verdict,
 };
 
 /// The policy under which a rule set is asked by itself.
@@ -33,13 +33,7 @@ impl Rules {
         let text = format!("[policy.{ALONE}]\nrules = [\"{ALONE}\"]\n");
         let file = SourceFile::new("a policy of its own", text);
         let mut problems = Problems::default();
-        let around = Surroundings {
-            generation: 1,
-            listeners: Listeners::default(),
-            nat64: Vec::new(),
-            anonymous: None,
-            tokens: false,
-        };
+        let around = Surroundings { generation: 1, ..Surroundings::default() };
         let mut fetch = |_: &str| Ok(Arc::clone(rule_set));
         let policy = read_document(&file, &mut problems, |mut root, problems| {
             Policy::read(&mut root, around, &mut fetch, problems)

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use egret_policy::reader::read_document;
-use egret_policy::{Destination, Listeners, Policy, Problems, SourceFile, Surroundings};
+use egret_policy::{Destination, Policy, Problems, SourceFile, Surroundings};
 use proptest::prelude::*;
 
 use super::*;
@@ -14,13 +14,7 @@ fn config(text: &str) -> Rules {
     let text = format!("[[deny]]\ndomains = [\"**.bad.example\"]\n[policy.p]\n{text}");
     let file = SourceFile::new("egret.toml", text);
     let mut problems = Problems::default();
-    let around = Surroundings {
-        generation: 1,
-        listeners: Listeners::default(),
-        nat64: Vec::new(),
-        anonymous: None,
-        tokens: false,
-    };
+    let around = Surroundings { generation: 1, ..Surroundings::default() };
     let mut fetch = |_: &str| Err("there is none".to_owned());
     let policy = read_document(&file, &mut problems, |mut root, problems| {
         Policy::read(&mut root, around, &mut fetch, problems)
@@ -320,7 +314,11 @@ fn no_text_from_outside_ends_a_line() {
 }
 
 #[test]
-fn objections_have_codes_of_their_own() {
+fn objections_have_codes_of_their_own_and_are_documented() {
+    let documented = include_str!("../../docs/learn.md");
+    for objection in Objection::ALL {
+        assert!(documented.contains(&format!("| `{}` |", objection.code())), "{}", objection.code());
+    }
     let mut codes: Vec<_> = Objection::ALL.iter().map(|objection| objection.code()).collect();
     codes.sort_unstable();
     codes.dedup();

@@ -16,7 +16,7 @@ impl Report {
     /// A whole rule set, with the rest as comments.
     #[must_use]
     pub fn to_rule_set(&self) -> String {
-        let mut out = self.opening();
+        let mut out = opening(&format!(": {}.", describe(&self.whole)));
         for proposal in &self.proposed {
             out.push('\n');
             out.push_str(&proposal.to_rule());
@@ -28,19 +28,6 @@ impl Report {
         out
     }
 
-    /// What a rule set of its own begins with.
-    fn opening(&self) -> String {
-        let mut out = String::from("# Learned from what sandboxes asked for");
-        match self.whole.requests {
-            0 => out.push_str(": nothing was recorded.\n"),
-            _ => {
-                let _ = writeln!(out, ": {}.", describe(&self.whole));
-            }
-        }
-        out.push_str("# The rules are for whole hosts: records have no paths, and tunnels show none.\n");
-        out
-    }
-
     /// What has to stand behind the rules that are there so that nothing is new any more; nothing
     /// where nothing is.
     #[must_use]
@@ -48,7 +35,7 @@ impl Report {
         let mut out = String::new();
         let new = self.new.as_deref().unwrap_or(&self.proposed);
         if present.is_empty() {
-            out.push_str(&self.opening());
+            out.push_str(&opening("."));
         } else if !present.ends_with('\n') && !new.is_empty() {
             out.push('\n');
         }
@@ -120,8 +107,19 @@ fn complaints(all: &[Complaint]) -> String {
     each.collect::<Vec<_>>().join("; ")
 }
 
+/// What a rule set of its own begins with.
+fn opening(from: &str) -> String {
+    format!(
+        "# Learned from what sandboxes asked for{from}\n\
+         # The rules are for whole hosts: records have no paths, and tunnels show none.\n"
+    )
+}
+
 /// `14 requests by agent-1, agent-2, 2026-11-29T18:12:01Z to 2026-11-29T18:40:27Z`.
 fn describe(summary: &Summary) -> String {
+    if summary.requests == 0 {
+        return "no request".to_owned();
+    }
     let plural = if summary.requests == 1 { "" } else { "s" };
     let mut sandboxes: Vec<_> = summary.sandboxes.iter().map(|id| plain(id)).collect();
     if summary.more_sandboxes {
