@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use egret_policy::{Destination, DnsName, Host, Scheme, SourceFile};
+use egret_policy::{Destination, DnsName, Host, NamePattern, Scheme, SourceFile};
 
 use super::base::Base;
 use super::known::service_of;
@@ -193,6 +193,9 @@ fn object_to_name(name: &DnsName, found: &mut BTreeMap<Objection, String>) {
     }
     if let Some(what) = looks_random(name.as_str()) {
         found.insert(Objection::RandomLabel, what);
+    }
+    if let Err(error) = NamePattern::parse(name.as_str()) {
+        found.insert(Objection::NoRule, error.to_string());
     }
     if name.is_localhost() || !name.as_str().contains('.') {
         found.insert(Objection::LocalName, String::new());

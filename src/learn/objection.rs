@@ -41,6 +41,7 @@ objections! {
     Shortener, "shortener", "a host whose links lead anywhere";
     RandomLabel, "random_label", "a label looks random, as one that carries data does";
     LocalName, "local_name", "not a name of the public DNS";
+    NoRule, "no_rule", "no rule can name it";
     RuleLimit, "rule_limit", "a rule limits methods or paths there; extend that rule instead";
     OddPort, "odd_port", "a port other than 80 and 443; --port permits it";
     // What follows is of no weight where the destination was wanted at another time.

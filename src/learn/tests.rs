@@ -127,6 +127,7 @@ fn what_a_person_should_look_at_is_not_proposed() {
         observed("x.bad.example"),
         observed("metadata.google.internal"),
         observed("not a host"),
+        observed("xn--plain-.example"),
         sighting("odd.example", 8443, Verdict::WouldDeny, "domain_not_allowed"),
         sighting("denied.example", 443, Verdict::Deny, "domain_denied"),
         sighting("method.example", 80, Verdict::WouldDeny, "method_not_allowed"),
@@ -153,6 +154,7 @@ fn what_a_person_should_look_at_is_not_proposed() {
         ("x.bad.example", "denied"),
         ("metadata.google.internal", "denied"),
         ("not a host", "bad_request"),
+        ("xn--plain-.example", "no_rule"),
         ("odd.example", "odd_port"),
         ("denied.example", "denied"),
         ("method.example", "rule_limit"),
@@ -345,7 +347,7 @@ fn any_sighting() -> impl Strategy<Value = Sighting> {
         2 => "[a-d]\\.(github\\.io|cloudfront\\.net|s3\\.amazonaws\\.com|com|kobe\\.jp)",
         2 => prop::sample::select(vec![
             "pastebin.com", "8.8.8.8", "::1", "db", "git.example", "api.one.com", "x.bad.example",
-            "q7w8e9r1t2y3u4i5o6p7.one.com", "metadata.google.internal", "bad host", "",
+            "q7w8e9r1t2y3u4i5o6p7.one.com", "metadata.google.internal", "xn--plain-.one.com", "bad host", "",
         ]).prop_map(str::to_owned),
     ];
     let said = prop::sample::select(vec![
