@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use egret_policy::reader::{Located, read_document};
-use egret_policy::{Listeners, Nat64Prefix, Policy, Problems, SourceFile, Surroundings};
+use egret_policy::{Listeners, Nat64Prefix, Policy, Problems, RegisterText, SourceFile, Surroundings};
 
 use crate::chain::Chain;
 use crate::client_tls::ClientTls;
@@ -216,6 +216,7 @@ pub fn load_noting(
             anonymous: part.anonymous,
             // Keys that can't be read are a problem of their own.
             tokens: part.tokens.named,
+            register: part.register,
             certificates: part.tls.certificates,
         };
         let mut fetch = |name: &str| {
@@ -242,6 +243,7 @@ struct Reloadable {
     upstream: upstream::Written,
     nat64: Vec<Nat64Prefix>,
     anonymous: Option<Located<String>>,
+    register: RegisterText,
     tokens: Tokens,
     tls: tls::TlsPart,
 }
@@ -314,6 +316,8 @@ fn same_dns(old: &Dns, new: &Dns) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use egret_policy::Registered;
+
     use super::*;
 
     #[test]
@@ -321,8 +325,8 @@ mod tests {
         let source = ConfigSource::BuiltIn { allow: vec!["a.example".to_owned()] };
         let loaded = load(&source, 1, None).unwrap();
         assert_eq!(loaded.settings.listen.proxy, ["127.0.0.1:3128".parse().unwrap()]);
-        assert!(loaded.policy.sandboxes.identify([127, 0, 0, 1].into()).is_ok());
-        assert!(loaded.policy.sandboxes.identify([10, 0, 0, 1].into()).is_err());
+        assert!(loaded.policy.sandboxes.identify([127, 0, 0, 1].into(), &Registered::default()).is_ok());
+        assert!(loaded.policy.sandboxes.identify([10, 0, 0, 1].into(), &Registered::default()).is_err());
     }
 
     #[test]

@@ -1,17 +1,18 @@
-//! The control interface: health, readiness, metrics, reload, revocations, and what the ledger knows.
-//! On a listener of its own.
+//! The control interface: health, readiness, metrics, reload, revocations, registered sandboxes, and
+//! what the ledger knows. On a listener of its own.
 //!
 //! Never dials and never reads what sandboxes send.
 
 mod events;
 mod ledger;
 mod problem;
+mod sandboxes;
 mod tokens;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{Request, State};
+use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -34,6 +35,8 @@ const MOST_CONNECTIONS: usize = 32;
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest request head in octets.
 const MAX_HEAD: usize = 16 * 1024;
+/// Longest request body in octets.
+const MAX_BODY: usize = 64 * 1024;
 /// How long to wait when a connection can't be accepted.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 /// How long the answer of the DNS servers to a readiness question is believed.
@@ -74,8 +77,14 @@ impl Control {
             .route("/v1/reload", post(reload))
             .route("/v1/tokens/revoke", post(tokens::revoke))
             .merge(ledger::routes())
+            .merge(sandboxes::routes())
             .layer(middleware::from_fn_with_state(Arc::clone(&control), authorise));
-        let app = Router::new().route("/healthz", get(healthz)).merge(guarded).with_state(control);
+        let app = Router::new()
+            .route("/healthz", get(healthz))
+            .merge(guarded)
+            .layer(DefaultBodyLimit::max(MAX_BODY))
+            .layer(middleware::map_response(problem::told_as_one))
+            .with_state(control);
         let service = TowerToHyperService::new(app);
         let slots = Arc::new(Semaphore::new(MOST_CONNECTIONS));
         let mut stopping = std::pin::pin!(stopping);
@@ -149,6 +158,8 @@ async fn readyz(State(control): State<Arc<Control>>) -> Response {
 async fn metrics(State(control): State<Arc<Control>>) -> Response {
     let numbers = control.ledger.numbers();
     control.egress.metrics().ledger(numbers.rows, numbers.lag);
+    control.egress.metrics().limits(control.egress.limits_are_kept());
+    control.egress.metrics().registered(control.egress.registered().registered.len());
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     ([(header::CONTENT_TYPE, kind)], control.egress.metrics().render(&control.audit)).into_response()
 }

@@ -10,6 +10,7 @@ mod live;
 mod open;
 mod redirects;
 mod refuse;
+mod registered;
 mod tunnel;
 mod turns;
 mod way;
@@ -40,6 +41,7 @@ pub use exchange::{ByteCounters, Exchange, Redial};
 pub use redirects::RedirectDenied;
 pub(crate) use refuse::dns_reason;
 pub use refuse::{Malformed, Refused};
+pub use registered::NotRegistered;
 pub use tunnel::Tunnel;
 
 /// What every attempt needs.
@@ -48,7 +50,6 @@ pub struct Egress {
     chain: ArcSwap<Chain>,
     client_tls: ArcSwapOption<ClientTls>,
     parts: Parts,
-    limiter: Limiter,
     turns: Turns,
     redirects: Redirects,
     pool: Pool,
@@ -61,6 +62,8 @@ pub struct Egress {
 pub struct Parts {
     /// Who clients are.
     pub identities: Identities,
+    /// Counts what sandboxes use of their limits.
+    pub limiter: Limiter,
     /// Looks names up.
     pub resolver: Resolver,
     /// Opens connections.
@@ -91,7 +94,6 @@ impl Egress {
             policy: ArcSwap::new(policy),
             chain: ArcSwap::from_pointee(std::mem::take(&mut parts.chain)),
             client_tls: ArcSwapOption::from_pointee(client_tls),
-            limiter: Limiter::default(),
             turns: Turns::new(parts.look_ups),
             redirects: Redirects::default(),
             pool: Pool::new(parts.idle_upstreams),
@@ -131,15 +133,15 @@ impl Egress {
             self.client_tls.store(Some(Arc::new(client_tls)));
         }
         // Before the policy: what that permits must not go the way of the old one.
-        self.chain.store(Arc::clone(&chain));
+        self.chain.store(chain);
         self.policy.store(Arc::clone(&policy));
         self.parts.signals.policy_changed(policy.generation);
-        self.pool.retain(|intent, upstream| {
-            let address = upstream.address();
-            self.parts.identities.still_hold(&intent.client)
-                && chain.way(&intent.destination, address.socket_addr().ip()) == *upstream.way()
-                && live::still_allowed(&policy, intent, address, None)
-        });
+        self.recheck_pool();
+        for entry in self.registered().iter() {
+            if let Some(error) = self.unusable(&entry.registration) {
+                tracing::warn!(sandbox = %entry.registration.id, "a registered sandbox is nobody now: {error}");
+            }
+        }
     }
 
     /// Records that connections were turned away before their requests were read. `peer` is the
@@ -168,8 +170,19 @@ impl Egress {
     /// Lets go of idle connections to origins and of the counts of idle sandboxes.
     pub fn expire_idle(&self) {
         self.pool.expire();
-        self.limiter.forget_idle();
+        self.parts.limiter.forget_idle();
         self.redirects.forget_old();
+    }
+
+    /// Does a restart find what sandboxes have used of their limits?
+    #[must_use]
+    pub fn limits_are_kept(&self) -> bool {
+        self.parts.limiter.is_kept()
+    }
+
+    /// Writes down what sandboxes have used of their limits, for the next process.
+    pub async fn shutdown(&self) {
+        self.parts.limiter.shutdown().await;
     }
 
     /// Did a DNS server answer within the last `fresh`? Asks, if nobody knows.

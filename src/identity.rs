@@ -8,7 +8,9 @@ mod certificate;
 mod claims;
 mod credentials;
 mod guesses;
+mod journal;
 mod key;
+mod registry;
 mod revocations;
 mod token;
 mod trust;
@@ -25,6 +27,7 @@ pub use claims::{Audience, BadClaim, Claims, LimitClaims, is_token_id};
 pub use credentials::{Credentials, Unreadable};
 use guesses::Guesses;
 pub use key::{KeyError, PublicKey, SigningKey};
+pub use registry::{Entry, MOST_REGISTERED, Put, Registry, RegistryError, Snapshot, Wanted, WantedBody};
 pub use revocations::{Revocation, Revocations, RevocationsError};
 pub use token::{MAX_LIFETIME, MAX_TOKEN, TokenError, TokenKeys, sign, unverified};
 pub use trust::{Trust, TrustError};
@@ -52,16 +55,23 @@ pub struct Identities {
     /// `None` while no client certificate is believed.
     trust: ArcSwapOption<Trust>,
     revocations: Revocations,
+    /// Sandboxes that were registered while the process runs.
+    pub registry: Registry,
     guesses: Guesses,
 }
 
 impl Identities {
-    /// With keys, if tokens are on, whom certificates are believed from, and which tokens were
-    /// revoked before.
+    /// With keys, if tokens are on, whom certificates are believed from, and what was revoked and
+    /// registered before.
     #[must_use]
-    pub fn new(keys: Option<TokenKeys>, trust: Option<Trust>, revocations: Revocations) -> Self {
+    pub fn new(
+        keys: Option<TokenKeys>,
+        trust: Option<Trust>,
+        revocations: Revocations,
+        registry: Registry,
+    ) -> Self {
         let (keys, trust) = (ArcSwapOption::from_pointee(keys), ArcSwapOption::from_pointee(trust));
-        Self { keys, trust, revocations, guesses: Guesses::default() }
+        Self { keys, trust, revocations, registry, guesses: Guesses::default() }
     }
 
     /// Puts other keys in force.
@@ -97,7 +107,7 @@ impl Identities {
             self.check_certificate(certificate, now())?;
         }
         let credentials = match Credentials::read(credentials) {
-            Ok(None) => return Ok(identify_connection(policy, source, certificate)?),
+            Ok(None) => return Ok(self.identify_connection(policy, source, certificate)?),
             Ok(Some(credentials)) => Ok(credentials),
             Err(unreadable) => Err(unreadable),
         };
@@ -127,6 +137,27 @@ impl Identities {
                 Err(refusal.into())
             }
         }
+    }
+
+    /// Who a connection is as long as no credentials are sent over it.
+    ///
+    /// # Errors
+    /// Nothing identifies it, its certificate is for no sandbox here, or what was registered for its
+    /// address is not permitted.
+    pub fn identify_connection(
+        &self,
+        policy: &Policy,
+        source: IpAddr,
+        certificate: Option<&Arc<Certificate>>,
+    ) -> Result<Client, Refusal> {
+        if let Some(certificate) = certificate {
+            return policy.sandboxes.identify_certificate(source, certificate);
+        }
+        let client = policy.sandboxes.identify(source, &self.registry.snapshot().registered)?;
+        if matches!(client.identity, Identity::Registered(_)) {
+            self.registry.used(&client.sandbox);
+        }
+        Ok(client)
     }
 
     fn judge(
@@ -172,11 +203,12 @@ impl Identities {
 
     /// May a client that was identified go on? Its token or certificate must not have been revoked
     /// since, and the key or authority that signed it must still be in force. That it has expired
-    /// ends nothing.
+    /// ends nothing. What was registered must still be.
     #[must_use]
     pub fn still_hold(&self, client: &Client) -> bool {
         match &client.identity {
             Identity::Source | Identity::Listener => true,
+            Identity::Registered(known) => self.registry.snapshot().holds(known, client.source),
             Identity::Cert(certificate) => self.believe(certificate, certificate.verified),
             Identity::Token(token) => {
                 self.keys.load().as_ref().is_some_and(|keys| keys.trust(token)) && !self.is_revoked(client)
@@ -194,21 +226,6 @@ impl Identities {
 
     fn is_revoked(&self, client: &Client) -> bool {
         client.token().is_some_and(|token| self.revocations.cover(&client.sandbox, token))
-    }
-}
-
-/// Who a connection is as long as no credentials are sent over it.
-///
-/// # Errors
-/// Nothing identifies it, or its certificate is for no sandbox here.
-pub fn identify_connection(
-    policy: &Policy,
-    source: IpAddr,
-    certificate: Option<&Arc<Certificate>>,
-) -> Result<Client, Refusal> {
-    match certificate {
-        Some(certificate) => policy.sandboxes.identify_certificate(source, certificate),
-        None => policy.sandboxes.identify(source),
     }
 }
 

@@ -3,18 +3,44 @@
 //!
 //! Counts and refuses; what a limit is stands in the policy. A permit frees its slot when it is
 //! dropped. Windows start at first use. Sandboxes without limits have no state here.
+//!
+//! What was used outlives the process: before anything passes that the file in the state directory
+//! does not know of, a line about it is handed to the system. See `docs/decisions/`.
 
+mod clock;
+mod hosts;
+mod keeper;
+mod line;
+mod rate;
 mod sandbox;
 mod window;
+mod writer;
 
 use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::thread;
+use std::time::Duration;
 
 use egret_policy::{Client, Host, Limits, Reason};
+use serde::{Deserialize, Serialize};
 
 use crate::relay::{Direction, Meter};
+use clock::Now;
+use hosts::HostKey;
+use keeper::Keeper;
 use sandbox::Sandbox;
+use writer::Writer;
+
+/// Most accounts. Those that come later count together, one account for each policy.
+const MOST_ACCOUNTS: usize = 200_000;
+/// The sandbox of the account that later ones share; no sandbox has this ID.
+const REST: &str = "*";
+/// What stands for the ID of a token where the limits are a registration's; no token has this ID.
+const REGISTRATION: &str = "its registration";
+/// How long the end of the process waits for the last lines.
+const STOPPING: Duration = Duration::from_secs(5);
 
 /// A limit that refuses.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,11 +55,12 @@ pub struct Exceeded {
 
 /// Whose use is counted. Limits hold for each sandbox of a policy: were two policies counted
 /// together, the looser one could be used to begin the other's windows anew.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Account {
     sandbox: Arc<str>,
     policy: Arc<str>,
-    /// The ID of a token with limits of its own.
+    /// The ID of a token with limits of its own, or what stands for a registration with such.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     token: Option<Arc<str>>,
 }
 
@@ -44,19 +71,66 @@ impl Account {
         Self { sandbox: Arc::clone(&client.sandbox), policy: Arc::clone(&client.policy), token: None }
     }
 
-    /// The account of a client's token and its limits, if it has some.
+    /// The account of the limits that a client's token, or its registration, has of its own.
     #[must_use]
-    pub fn of_token(client: &Client) -> Option<(Self, Arc<Limits>)> {
-        let token = client.token()?;
-        let account = Self { token: Some(Arc::clone(&token.id)), ..Self::of_sandbox(client) };
-        Some((account, Arc::clone(token.limits.as_ref()?)))
+    pub fn of_own_limits(client: &Client) -> Option<(Self, Arc<Limits>)> {
+        let limits = client.limits()?;
+        let token = client.token().map_or_else(|| REGISTRATION.into(), |token| Arc::clone(&token.id));
+        Some((Self { token: Some(token), ..Self::of_sandbox(client) }, Arc::clone(limits)))
     }
 }
 
+/// The file of what was used can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum LimitsError {
+    /// The system refuses.
+    #[error("used limits {}: {source}; make the state directory readable and writable for egret", file.display())]
+    Io {
+        /// The file.
+        file: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A line is not one of ours.
+    #[error(
+        "used limits {}: line {line} can't be read; restore the file, or delete it: every quota then begins anew",
+        file.display()
+    )]
+    Line {
+        /// The file.
+        file: PathBuf,
+        /// Its number, from 1.
+        line: usize,
+    },
+    /// There is no randomness for a key.
+    #[error("the system gives no random bytes")]
+    Random,
+    /// The system gave no thread.
+    #[error("limits thread: {0}; raise the limit on threads")]
+    Thread(io::Error),
+}
+
 /// Counts for all sandboxes.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Limiter {
-    sandboxes: Mutex<HashMap<Account, Arc<Mutex<Sandbox>>>>,
+    accounts: Arc<Accounts>,
+    keeper: Arc<Keeper>,
+    thread: Mutex<Option<thread::JoinHandle<()>>>,
+}
+
+/// Every account that is known.
+#[derive(Debug)]
+struct Accounts {
+    counted: Mutex<HashMap<Account, Arc<Counted>>>,
+    key: HostKey,
+}
+
+/// One account, what it has used, and where that is written.
+#[derive(Debug)]
+struct Counted {
+    account: Account,
+    sandbox: Mutex<Sandbox>,
+    keeper: Arc<Keeper>,
 }
 
 /// A request under way; dropping it frees its slots.
@@ -69,11 +143,32 @@ pub struct Permit {
 /// A slot of one account.
 #[derive(Debug)]
 struct Share {
-    sandbox: Arc<Mutex<Sandbox>>,
+    counted: Arc<Counted>,
     limits: Arc<Limits>,
+    accounts: Arc<Accounts>,
 }
 
 impl Limiter {
+    /// Goes on from what earlier processes have left in the state directory, and writes there.
+    ///
+    /// # Errors
+    /// That can't be read: nobody could say what is left of a quota. Or it can't be written.
+    pub fn open(state_dir: &Path) -> Result<Self, LimitsError> {
+        let (keeper, now) = (Arc::<Keeper>::default(), Now::read());
+        let mut counted = HashMap::new();
+        let key = writer::load(state_dir, |line| {
+            let known = counted.entry(line.account.clone());
+            let known = known.or_insert_with(|| Counted::new(line.account, &keeper));
+            lock(&Arc::clone(known).sandbox).restore(line.what, now);
+        })?;
+        counted.retain(|_, counted: &mut Arc<Counted>| !lock(&counted.sandbox).is_idle(now));
+        let accounts = Arc::new(Accounts { counted: Mutex::new(counted), key });
+        let writer = Writer::begin(state_dir, Arc::clone(&keeper), &accounts)?;
+        let thread = thread::Builder::new().name("limits".to_owned()).spawn(move || writer.run());
+        let thread = Mutex::new(Some(thread.map_err(LimitsError::Thread)?));
+        Ok(Self { accounts, keeper, thread })
+    }
+
     /// Takes a request in by the limits of every account, or refuses it.
     ///
     /// # Errors
@@ -86,9 +181,9 @@ impl Limiter {
         let mut permit = Permit::default();
         for (account, limits) in accounts {
             if is_limited(&limits) {
-                let sandbox = self.sandbox(&account);
-                lock(&sandbox).admit(&limits, Instant::now())?;
-                permit.shares.push(Share { sandbox, limits });
+                let counted = self.counted(account);
+                counted.count(|sandbox, now| sandbox.admit(&limits, now))?;
+                permit.shares.push(Share { counted, limits, accounts: Arc::clone(&self.accounts) });
             }
         }
         Ok(permit)
@@ -96,21 +191,92 @@ impl Limiter {
 
     /// Forgets sandboxes that have nothing open and no window running.
     pub fn forget_idle(&self) {
-        let now = Instant::now();
-        let mut sandboxes = lock(&self.sandboxes);
+        let now = Now::read();
+        let mut all = lock(&self.accounts.counted);
         // A count of one means that no permit holds it.
-        sandboxes.retain(|_, sandbox| Arc::strong_count(sandbox) > 1 || !lock(sandbox).is_idle(now));
-        sandboxes.shrink_to_fit();
+        all.retain(|_, counted| Arc::strong_count(counted) > 1 || !lock(&counted.sandbox).is_idle(now));
+        all.shrink_to_fit();
     }
 
-    fn sandbox(&self, account: &Account) -> Arc<Mutex<Sandbox>> {
-        let mut sandboxes = lock(&self.sandboxes);
-        if let Some(known) = sandboxes.get(account) {
+    /// Does a restart find what was used? Not while the state directory can't be written.
+    #[must_use]
+    pub fn is_kept(&self) -> bool {
+        !self.keeper.in_trouble()
+    }
+
+    /// Writes what was used, exactly, and ends the thread.
+    pub async fn shutdown(&self) {
+        self.keeper.close();
+        let Some(thread) = lock(&self.thread).take() else { return };
+        let joined = tokio::task::spawn_blocking(move || thread.join());
+        if tokio::time::timeout(STOPPING, joined).await.is_err() {
+            tracing::warn!("what sandboxes have used could not be written in time");
+        }
+    }
+
+    fn counted(&self, account: Account) -> Arc<Counted> {
+        let mut all = lock(&self.accounts.counted);
+        if let Some(known) = all.get(&account) {
             return Arc::clone(known);
         }
-        let sandbox = Arc::default();
-        sandboxes.insert(account.clone(), Arc::clone(&sandbox));
-        sandbox
+        let full = all.len() >= MOST_ACCOUNTS;
+        let account = if full { Account { sandbox: REST.into(), token: None, ..account } } else { account };
+        let counted = all.entry(account.clone()).or_insert_with(|| Counted::new(account, &self.keeper));
+        Arc::clone(counted)
+    }
+}
+
+impl Drop for Limiter {
+    fn drop(&mut self) {
+        self.keeper.close();
+    }
+}
+
+impl Counted {
+    fn new(account: Account, keeper: &Arc<Keeper>) -> Arc<Self> {
+        Arc::new(Self { account, sandbox: Mutex::default(), keeper: Arc::clone(keeper) })
+    }
+
+    /// Counts, and returns when what was granted is written down.
+    fn count<T>(self: &Arc<Self>, work: impl FnOnce(&mut Sandbox, Now) -> T) -> T {
+        let now = Now::read();
+        let mut sandbox = lock(&self.sandbox);
+        let done = work(&mut sandbox, now);
+        let lines = sandbox.unkept(now);
+        if !lines.is_empty() {
+            sandbox.ticket = self.keeper.push(&self.account, lines);
+            if sandbox.is_ahead() && !std::mem::replace(&mut sandbox.listed, true) {
+                self.keeper.list(Arc::clone(self));
+            }
+        }
+        let ticket = sandbox.ticket;
+        drop(sandbox);
+        // Also for a line that another request has queued.
+        self.keeper.wait(ticket);
+        done
+    }
+
+    /// Queues its exact use if it is at rest; false if it is not.
+    fn settle(&self) -> bool {
+        let mut sandbox = lock(&self.sandbox);
+        if sandbox.is_open() {
+            return false;
+        }
+        sandbox.listed = false;
+        if sandbox.is_ahead() {
+            let lines = sandbox.settled(Now::read());
+            self.keeper.push(&self.account, lines);
+        }
+        true
+    }
+
+    /// Queues everything that is to be known of it.
+    fn tell_all(&self) {
+        let mut sandbox = lock(&self.sandbox);
+        let lines = sandbox.all(Now::read());
+        if !lines.is_empty() {
+            self.keeper.push(&self.account, lines);
+        }
     }
 }
 
@@ -121,9 +287,25 @@ impl Permit {
     /// The host is new and the sandbox has used up its distinct hosts.
     pub fn count_host(&self, host: &Host) -> Result<(), Exceeded> {
         self.shares.iter().try_for_each(|share| match share.limits.domains {
-            Some(quota) => lock(&share.sandbox).count_host(host, quota, Instant::now()),
+            Some(quota) => {
+                let hash = share.accounts.key.hash(host);
+                share.counted.count(|sandbox, now| sandbox.count_host(hash, quota, now))
+            }
             None => Ok(()),
         })
+    }
+
+    /// When there are bytes again, if a byte quota is used up.
+    #[must_use]
+    pub fn bytes_again_in(&self) -> Option<Duration> {
+        let now = Now::read();
+        let waits = self.shares.iter().filter_map(|share| {
+            lock(&share.counted.sandbox)
+                .check_bytes(&share.limits, now)
+                .err()
+                .map(|exceeded| exceeded.retry_after)
+        });
+        waits.max()
     }
 
     /// What grants payload bytes of this request.
@@ -131,27 +313,27 @@ impl Permit {
     pub fn meter(&self) -> ByteMeter {
         let counted = |limits: &Limits| limits.bytes.or(limits.bytes_up).or(limits.bytes_down).is_some();
         let shares = self.shares.iter().filter(|share| counted(&share.limits));
-        ByteMeter(shares.map(|share| (Arc::clone(&share.sandbox), Arc::clone(&share.limits))).collect())
+        ByteMeter(shares.map(|share| (Arc::clone(&share.counted), Arc::clone(&share.limits))).collect())
     }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
-        lock(&self.sandbox).release();
+        lock(&self.counted.sandbox).release();
     }
 }
 
 /// Grants payload bytes until a quota is used up.
 #[derive(Debug, Clone)]
-pub struct ByteMeter(Vec<(Arc<Mutex<Sandbox>>, Arc<Limits>)>);
+pub struct ByteMeter(Vec<(Arc<Counted>, Arc<Limits>)>);
 
 impl Meter for ByteMeter {
     fn take(&self, direction: Direction, want: usize) -> usize {
         let mut granted = want;
-        for (done, (sandbox, limits)) in self.0.iter().enumerate() {
-            let fewer = lock(sandbox).take_bytes(direction, granted, limits, Instant::now());
+        for (done, (counted, limits)) in self.0.iter().enumerate() {
+            let fewer = counted.count(|sandbox, now| sandbox.take_bytes(direction, granted, limits, now));
             for (earlier, limits) in self.0.iter().take(done) {
-                lock(earlier).give_back(direction, granted - fewer, limits);
+                lock(&earlier.sandbox).give_back(direction, granted - fewer, limits);
             }
             granted = fewer;
         }
@@ -159,8 +341,8 @@ impl Meter for ByteMeter {
     }
 
     fn give_back(&self, direction: Direction, unused: usize) {
-        for (sandbox, limits) in &self.0 {
-            lock(sandbox).give_back(direction, unused, limits);
+        for (counted, limits) in &self.0 {
+            lock(&counted.sandbox).give_back(direction, unused, limits);
         }
     }
 }

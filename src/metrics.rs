@@ -43,6 +43,8 @@ pub struct Metrics {
     audit_dropped: Gauge<u64, AtomicU64>,
     ledger_rows: Gauge<u64, AtomicU64>,
     ledger_lag: Gauge<u64, AtomicU64>,
+    limits_kept: Gauge,
+    registered: Gauge<u64, AtomicU64>,
     /// Time that look-ups take.
     pub dns_seconds: Histogram,
 }
@@ -87,6 +89,12 @@ impl Default for Metrics {
         let ledger_lag = Gauge::default();
         let help = "Audit records that the ledger has not folded yet";
         registry.register("ledger_lag_records", help, ledger_lag.clone());
+        let limits_kept = Gauge::default();
+        let help = "1 while a restart finds what sandboxes have used of their limits";
+        registry.register("limits_kept", help, limits_kept.clone());
+        let registered = Gauge::default();
+        let help = "Sandboxes that are registered through the control interface";
+        registry.register("sandboxes_registered", help, registered.clone());
         let dns_seconds = Histogram::new([0.001, 0.005, 0.02, 0.1, 0.5, 1.0, 5.0]);
         registry.register_with_unit("dns", "Time that look-ups take", Unit::Seconds, dns_seconds.clone());
         Self {
@@ -103,6 +111,8 @@ impl Default for Metrics {
             audit_dropped,
             ledger_rows,
             ledger_lag,
+            limits_kept,
+            registered,
             dns_seconds,
         }
     }
@@ -137,6 +147,16 @@ impl Metrics {
     pub fn ledger(&self, rows: u64, lag: u64) {
         self.ledger_rows.set(rows);
         self.ledger_lag.set(lag);
+    }
+
+    /// How many sandboxes are registered.
+    pub fn registered(&self, count: usize) {
+        self.registered.set(u64::try_from(count).unwrap_or(u64::MAX));
+    }
+
+    /// Are counts against limits on the disk?
+    pub fn limits(&self, kept: bool) {
+        self.limits_kept.set(i64::from(kept));
     }
 
     /// A client connection was turned away at the ceiling.

@@ -137,16 +137,17 @@ pub fn relay<M: Meter, T>(
     limits: Limits,
     counters: Arc<Counters>,
     meter: M,
-    stop: impl Future<Output = T>,
+    mut stop: impl Future<Output = T> + Unpin,
 ) -> impl Future<Output = Tally<T>> {
-    // An `async fn` would keep a second copy of all this in each tunnel's future.
+    // An `async fn` would keep a second copy of all this in each tunnel's future, and so would a
+    // step of it that took by value what it is given here by reference.
     let Tunnel { client, upstream, early_up, early_down } = tunnel;
     let upstream = Stream::from(upstream);
     let mut up = Pump::new(early_up);
     let mut down = Pump::new(early_down);
     let mut clock = Clock::start(limits, Instant::now());
     async move {
-        let copy = Copy {
+        let mut copy = Copy {
             client: &client,
             upstream: &upstream,
             counters: &counters,
@@ -155,7 +156,7 @@ pub fn relay<M: Meter, T>(
             down: &mut down,
             failure: None,
         };
-        let end = run(copy, &mut clock, stop).await;
+        let end = run(&mut copy, &mut clock, &mut stop).await;
         // These fail only if the connection is gone already.
         if client.plain().is_none() && matches!(end, End::ClientError(_)) {
             let _ = rustix::net::sockopt::set_socket_linger(upstream.socket(), Some(Duration::ZERO));
@@ -169,8 +170,11 @@ pub fn relay<M: Meter, T>(
 
 /// Drives both directions, the clock and the stop signal until one of them ends
 /// the tunnel.
-async fn run<M: Meter, T>(mut copy: Copy<'_, M>, clock: &mut Clock, stop: impl Future<Output = T>) -> End<T> {
-    let mut stop = pin!(stop);
+async fn run<M: Meter, T>(
+    copy: &mut Copy<'_, M>,
+    clock: &mut Clock,
+    mut stop: impl Future<Output = T> + Unpin,
+) -> End<T> {
     let mut timer = pin!(tokio::time::sleep_until(clock.wake_at()));
     // A side that is not being read (it has ended, or the other side is slow)
     // would hide a reset: hence a watch of its own.
@@ -179,7 +183,7 @@ async fn run<M: Meter, T>(mut copy: Copy<'_, M>, clock: &mut Clock, stop: impl F
     let mut broken = Broken::default();
 
     let end = poll_fn(|cx| {
-        if let Poll::Ready(reason) = stop.as_mut().poll(cx) {
+        if let Poll::Ready(reason) = Pin::new(&mut stop).poll(cx) {
             return Poll::Ready(End::Stopped(reason));
         }
         if let Poll::Ready(end) = copy.poll(cx) {

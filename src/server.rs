@@ -212,11 +212,7 @@ impl Server {
             };
             if let Some(tunnel) = served {
                 // A task of its own frees what serving HTTP took.
-                let carry = tunnel.carry();
-                tasks.spawn(async move {
-                    carry.await;
-                    drop((slot, open));
-                });
+                tasks.spawn(tunnel.carry((slot, open)));
             }
         });
     }

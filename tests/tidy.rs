@@ -43,7 +43,22 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "resolve::ServerSpec",
         ],
     ),
-    ("control", &["audit", "egress", "identity::Revocation", "identity::is_token_id", "ledger", "reload"]),
+    (
+        "control",
+        &[
+            "audit",
+            "egress",
+            "identity::Entry",
+            "identity::Put",
+            "identity::RegistryError",
+            "identity::Revocation",
+            "identity::Wanted",
+            "identity::WantedBody",
+            "identity::is_token_id",
+            "ledger",
+            "reload",
+        ],
+    ),
     ("diagnostics", &[]),
     ("dial", &[]),
     (

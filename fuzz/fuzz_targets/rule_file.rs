@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use egret_policy::reader::read_document;
 use egret_policy::{
-    Action, Destination, Intent, Listeners, Policy, Problems, Resolution, SourceFile, Surroundings, Verdict,
+    Action, Destination, Intent, Listeners, Policy, Problems, RegisterText, Registered, Resolution, SourceFile, Surroundings, Verdict,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -23,6 +23,7 @@ fuzz_target!(|text: &str| {
         nat64: Vec::new(),
         anonymous: None,
         tokens: true,
+        register: RegisterText::default(),
         certificates: true,
     };
     let mut fetch = |name: &str| Ok(SourceFile::new(name, text.to_owned()));
@@ -41,7 +42,7 @@ fuzz_target!(|text: &str| {
 });
 
 fn ask(policy: &Arc<Policy>) {
-    let Ok(client) = policy.sandboxes.identify(IpAddr::from([10, 0, 0, 1])) else {
+    let Ok(client) = policy.sandboxes.identify(IpAddr::from([10, 0, 0, 1]), &Registered::default()) else {
         return;
     };
     for target in TARGETS {

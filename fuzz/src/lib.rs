@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 
 use egret_policy::reader::read_document;
 use egret_policy::{
-    Action, Class, Destination, Intent, Listeners, Policy, Problems, Resolution, SourceFile, Surroundings,
+    Action, Class, Destination, Intent, Listeners, Policy, Problems, RegisterText, Registered, Resolution, SourceFile, Surroundings,
     Verdict, classify,
 };
 
@@ -40,6 +40,7 @@ static POLICY: LazyLock<Arc<Policy>> = LazyLock::new(|| {
         anonymous: None,
         tokens: true,
         certificates: true,
+        register: RegisterText::default(),
     };
     let mut fetch = |_: &str| Err("there are no rule sets here".to_owned());
     let policy =
@@ -60,7 +61,7 @@ pub const TARGETS: [&str; 3] = ["a.z.example:443", "b.z.example:443", "other.exa
 pub fn check_answer(which: u8, addresses: &[IpAddr]) {
     let which = usize::from(which) % TARGETS.len();
     let target = TARGETS[which];
-    let Ok(client) = POLICY.sandboxes.identify(IpAddr::from([10, 0, 0, 1])) else {
+    let Ok(client) = POLICY.sandboxes.identify(IpAddr::from([10, 0, 0, 1]), &Registered::default()) else {
         unreachable!("there is a sandbox for every 10.0.0.0/8");
     };
     let Ok(destination) = Destination::parse_authority(target.as_bytes()) else {

@@ -154,7 +154,7 @@ impl Grant {
 
     fn limits_of_route(&self) -> Arc<Limits> {
         let own = &self.effective.limits;
-        match self.intent.client.token().and_then(|token| token.limits.as_ref()) {
+        match self.intent.client.limits() {
             Some(token) => Arc::new(own.with_shorter_tunnels(token)),
             None => Arc::clone(own),
         }

@@ -5,12 +5,15 @@ use std::sync::Arc;
 
 use crate::destination::Destination;
 use crate::limits::Limits;
+use crate::registered::Registration;
 
 /// How a client was identified.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Identity {
     /// By its source address.
     Source,
+    /// By its source address, which was registered while the proxy runs.
+    Registered(Arc<Registration>),
     /// By a token that was verified for this request.
     Token(Arc<Token>),
     /// By the certificate of its TLS connection.
@@ -60,7 +63,7 @@ impl Identity {
     #[must_use]
     pub const fn as_str(&self) -> &'static str {
         match self {
-            Self::Source => "source",
+            Self::Source | Self::Registered(_) => "source",
             Self::Token(_) => "token",
             Self::Cert(_) => "cert",
             Self::Listener => "listener",
@@ -87,7 +90,36 @@ impl Client {
     pub const fn token(&self) -> Option<&Arc<Token>> {
         match &self.identity {
             Identity::Token(token) => Some(token),
+            Identity::Source | Identity::Registered(_) | Identity::Cert(_) | Identity::Listener => None,
+        }
+    }
+
+    /// The same by its address alone. What keeps a registration counts as a use of it.
+    #[must_use]
+    pub fn without_registration(self) -> Self {
+        match self.identity {
+            Identity::Registered(_) => Self { identity: Identity::Source, ..self },
+            Identity::Source | Identity::Token(_) | Identity::Cert(_) | Identity::Listener => self,
+        }
+    }
+
+    /// Limits of its own, beside those of the policy.
+    #[must_use]
+    pub fn limits(&self) -> Option<&Arc<Limits>> {
+        match &self.identity {
+            Identity::Token(token) => token.limits.as_ref(),
+            Identity::Registered(registration) => registration.limits.as_ref(),
             Identity::Source | Identity::Cert(_) | Identity::Listener => None,
+        }
+    }
+
+    /// Free words for the audit record: its workspace and its tool.
+    #[must_use]
+    pub fn words(&self) -> (Option<&Arc<str>>, Option<&Arc<str>>) {
+        match &self.identity {
+            Identity::Token(token) => (token.workspace.as_ref(), token.tool.as_ref()),
+            Identity::Registered(known) => (known.workspace.as_ref(), known.tool.as_ref()),
+            Identity::Source | Identity::Cert(_) | Identity::Listener => (None, None),
         }
     }
 }

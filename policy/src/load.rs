@@ -38,6 +38,17 @@ pub struct Surroundings {
     pub tokens: bool,
     /// Are there authorities that client certificates are verified with?
     pub certificates: bool,
+    /// What may be registered while the proxy runs.
+    pub register: RegisterText,
+}
+
+/// The keys of `[identity]` that say what may be registered, as written.
+#[derive(Debug, Default)]
+pub struct RegisterText {
+    /// `register`.
+    pub networks: Vec<Located<String>>,
+    /// `register_policies`.
+    pub policies: Vec<Located<String>>,
 }
 
 impl Policy {
@@ -61,8 +72,8 @@ impl Policy {
         }
         let mut names: Vec<_> = policies.keys().cloned().collect();
         names.sort();
-        let Surroundings { anonymous, tokens, certificates, .. } = around;
-        let identified_by = IdentifiedBy { anonymous, tokens, certificates };
+        let Surroundings { anonymous, tokens, certificates, register, .. } = around;
+        let identified_by = IdentifiedBy { anonymous, tokens, certificates, register };
         let sandboxes = Sandboxes::read(root.tables("sandbox", problems), identified_by, &names, problems);
         Self {
             generation: around.generation,

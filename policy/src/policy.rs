@@ -108,6 +108,12 @@ impl Policy {
         self.policies.get(&client.policy)
     }
 
+    /// Is there a policy of this name?
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        self.policies.contains_key(name)
+    }
+
     /// The address that is reached at this one: behind a NAT64 translator, the IPv4 address inside.
     #[must_use]
     pub fn reached(&self, address: IpAddr) -> IpAddr {

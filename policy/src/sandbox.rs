@@ -1,5 +1,6 @@
 //! Which sandbox a client is, by its source address or its certificate, and which addresses must
-//! send a token or a certificate instead.
+//! send a token or a certificate instead. The one place where that is decided, also for
+//! sandboxes that are registered while the proxy runs.
 //!
 //! Nothing that a client sends is judged here: certificates come as verified.
 
@@ -9,8 +10,10 @@ use std::sync::Arc;
 use ipnet::IpNet;
 
 use crate::intent::{Certificate, Client, Identity};
+use crate::load::RegisterText;
 use crate::reader::{Located, Table, nearest};
 use crate::reason::Reason;
+use crate::registered::{Registered, Registrable};
 use crate::rules::parse_network;
 use crate::source::Problems;
 use crate::verdict::Refusal;
@@ -51,6 +54,8 @@ pub struct IdentifiedBy {
     pub tokens: bool,
     /// Are there authorities that client certificates are verified with?
     pub certificates: bool,
+    /// What may be registered.
+    pub register: RegisterText,
 }
 
 /// A sandbox ID, or the sandbox IDs of many.
@@ -75,16 +80,26 @@ pub struct Sandboxes {
     list: Vec<Sandbox>,
     /// The policy of clients that no entry identifies; `None` refuses them.
     anonymous: Option<Arc<str>>,
+    /// What may be registered.
+    pub registrable: Registrable,
 }
 
 impl Sandboxes {
-    /// Who the client at this address is.
+    /// Who the client at this address is. What is registered comes before the entries of the file.
     ///
     /// # Errors
     /// `identity_required` where the entry that holds the address asks for a token, or none holds
-    /// it and anonymous clients are refused.
-    pub fn identify(&self, source: IpAddr) -> Result<Client, Refusal> {
+    /// it and anonymous clients are refused; `identity_rejected` where the registration that holds
+    /// it is no longer permitted.
+    pub fn identify(&self, source: IpAddr, registered: &Registered) -> Result<Client, Refusal> {
         let source = source.to_canonical();
+        if let Some(known) = registered.find(source) {
+            if let Err(error) = self.registrable.check(known) {
+                return Err(Refusal::new(Reason::IdentityRejected).with_detail(error.to_string()));
+            }
+            let (sandbox, policy) = (Arc::clone(&known.id), Arc::clone(&known.policy));
+            return Ok(Client { sandbox, policy, identity: Identity::Registered(Arc::clone(known)), source });
+        }
         let found = self.list.iter().find(|s| s.sources.iter().any(|net| net.contains(&source)));
         let (sandbox, policy, identity) = match (found, &self.anonymous) {
             (Some(Sandbox { auth: Auth::Token, .. }), _) => {
@@ -141,6 +156,22 @@ impl Sandboxes {
         Some(Client { sandbox: id.into(), policy: Arc::clone(policy), identity, source })
     }
 
+    /// Does an entry of the file have this ID, or would it give it to an address?
+    #[must_use]
+    pub fn has_id(&self, id: &str) -> bool {
+        let gives = |template: &IdTemplate| match template {
+            IdTemplate::Fixed(own) => **own == *id,
+            // Many certificates may name it; none of them makes an address the sandbox.
+            IdTemplate::PerCertificate { .. } => false,
+            IdTemplate::PerAddress { before, after } => {
+                let rest =
+                    id.strip_prefix(before.as_str()).and_then(|rest| rest.strip_suffix(after.as_str()));
+                rest.is_some_and(|text| text.replace('-', ":").parse::<IpAddr>().is_ok())
+            }
+        };
+        id == ANONYMOUS || self.list.iter().any(|entry| gives(&entry.id))
+    }
+
     /// The IDs and templates as written.
     pub fn ids(&self) -> impl Iterator<Item = String> {
         self.list.iter().map(|s| s.id.to_string())
@@ -159,7 +190,15 @@ impl Sandboxes {
             .anonymous
             .filter(|policy| policy.value != "deny")
             .and_then(|policy| find_policy(&policy, policies, problems));
-        Self { list, anonymous }
+        let RegisterText { networks, policies: named } = by.register;
+        if let (Some(name), true) = (named.first(), networks.is_empty()) {
+            let message = "`register_policies` needs the networks that may be registered";
+            problems.error(&name.spot, message, "add `register`, or remove it");
+        }
+        let networks = networks.iter().filter_map(|source| read_source(source, problems)).collect();
+        let named = named.iter().filter_map(|name| find_policy(name, policies, problems)).collect();
+        let registrable = Registrable { networks, policies: named };
+        Self { list, anonymous, registrable }
     }
 }
 

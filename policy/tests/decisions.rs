@@ -29,7 +29,7 @@ mod support;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use egret_policy::{Certificate, Client, Policy, Refusal, TlsRule};
+use egret_policy::{Certificate, Client, Policy, Refusal, Registered, TlsRule};
 use support::cases::{self, Case};
 use support::{Outcome, World};
 
@@ -68,7 +68,7 @@ fn answer(case: &Case, policy: &Arc<Policy>, question: &str) -> String {
         Err(refusal) => refusal.reason.to_string(),
     };
     if let Some(source) = question.strip_prefix("who ") {
-        return told(policy.sandboxes.identify(source.parse().unwrap()));
+        return told(policy.sandboxes.identify(source.parse().unwrap(), &Registered::default()));
     }
     if let Some((id, source)) = question.strip_prefix("cert ").and_then(|rest| rest.split_once(" from ")) {
         let sandbox = (id != "-").then(|| id.into());

@@ -41,7 +41,7 @@ pub use id::AttemptId;
 pub use path::{PathKey, PathKeyError, PathRecord, PathRecorder};
 pub use record::{
     ADDRESS_LIMIT, Addresses, Closing, Endpoint, Event, IdentitySource, Limit, Outcome, Protocol, Redirect,
-    Reload, Request, Revoke, SCHEMA, Start, Verdict,
+    Reload, Request, Revoke, SCHEMA, Sandbox, Start, Verdict,
 };
 pub use tap::{FileEnd, Tap, Written};
 pub use text::{TEXT_LIMIT, Text};

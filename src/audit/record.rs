@@ -205,6 +205,8 @@ pub enum Event {
     Limit(Limit),
     /// Tokens that were revoked.
     Revoke(Revoke),
+    /// A sandbox that was registered, or no longer is.
+    Sandbox(Sandbox),
 }
 
 /// A reload, successful or not.
@@ -281,6 +283,21 @@ pub struct Revoke {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<Text>,
     /// Whether it is on the disk, and so outlives the process.
+    pub kept: bool,
+}
+
+/// A change of what is registered.
+#[derive(Clone, Debug, Serialize)]
+pub struct Sandbox {
+    /// Sandbox ID.
+    pub sandbox: Text,
+    /// What happened: `registered`, `replaced`, `deleted` or `expired`.
+    pub change: &'static str,
+    /// Name of its policy.
+    pub policy: Text,
+    /// The networks of its clients.
+    pub source: Vec<Text>,
+    /// Whether that is on the disk, and so outlives the process.
     pub kept: bool,
 }
 
@@ -364,7 +381,7 @@ fn is_zero(number: &usize) -> bool {
 impl From<&egret_policy::Identity> for IdentitySource {
     fn from(identity: &egret_policy::Identity) -> Self {
         match identity {
-            egret_policy::Identity::Source => Self::Source,
+            egret_policy::Identity::Source | egret_policy::Identity::Registered(_) => Self::Source,
             egret_policy::Identity::Token(_) => Self::Token,
             egret_policy::Identity::Cert(_) => Self::Cert,
             egret_policy::Identity::Listener => Self::Listener,

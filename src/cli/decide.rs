@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::{BAD_INPUT, DENIED, OK};
 use crate::chain::Chain;
 use crate::entry::question;
+use crate::identity::Snapshot;
 
 /// A question, as a line of a batch.
 #[derive(Debug, Deserialize)]
@@ -74,11 +75,17 @@ pub(super) enum Unanswered {
 pub(super) struct Decider {
     policy: Arc<Policy>,
     chain: Chain,
+    registered: Snapshot,
 }
 
 impl Decider {
     pub(super) fn new(policy: Policy, chain: Chain) -> Self {
-        Self { policy: Arc::new(policy), chain }
+        Self { policy: Arc::new(policy), chain, registered: Snapshot::default() }
+    }
+
+    /// Knows these as well.
+    pub(super) fn with_registered(self, registered: Snapshot) -> Self {
+        Self { registered, ..self }
     }
 
     /// Decides; `look_up` is asked for a name that is allowed and whose addresses are not given.
@@ -132,8 +139,14 @@ impl Decider {
     }
 
     fn client(&self, sandbox: &str) -> Result<Client, Unanswered> {
-        self.policy.sandboxes.by_id(sandbox).ok_or_else(|| {
-            let known: Vec<_> = self.policy.sandboxes.ids().collect();
+        let registered = || {
+            let source = self.registered.get(sandbox)?.registration.sources.first()?.addr();
+            let client = self.policy.sandboxes.identify(source, &self.registered.registered);
+            client.ok().filter(|client| *client.sandbox == *sandbox)
+        };
+        self.policy.sandboxes.by_id(sandbox).or_else(registered).ok_or_else(|| {
+            let registered = self.registered.iter().map(|entry| entry.registration.id.to_string());
+            let known: Vec<_> = self.policy.sandboxes.ids().chain(registered).collect();
             Unanswered::NoSandbox { id: sandbox.to_owned(), known: known.join(", ") }
         })
     }

@@ -113,10 +113,7 @@ impl From<io::Error> for Trouble {
 async fn remote(asked: &Asked, sandbox: Option<&str>) -> Result<Vec<Value>, Trouble> {
     let ids = match sandbox {
         Some(id) => vec![id.to_owned()],
-        None => {
-            let found = list(asked, "/v1/sandboxes", "sandboxes").await?;
-            found.iter().map(|row| text(row, "sandbox").to_owned()).collect()
-        }
+        None => every_id(asked).await?,
     };
     let mut rows = Vec::new();
     for id in ids {
@@ -127,14 +124,36 @@ async fn remote(asked: &Asked, sandbox: Option<&str>) -> Result<Vec<Value>, Trou
     Ok(rows)
 }
 
+/// The IDs of all sandboxes that the proxy knows, page by page.
+async fn every_id(asked: &Asked) -> Result<Vec<String>, Trouble> {
+    let mut ids: Vec<String> = Vec::new();
+    let mut target = "/v1/sandboxes".to_owned();
+    loop {
+        let mut page = answer(asked, &target).await?;
+        let rows = take_list(&mut page, "sandboxes")?;
+        ids.extend(rows.iter().map(|row| text(row, "sandbox").to_owned()));
+        let Some(next) = page.get("next").and_then(Value::as_str) else { return Ok(ids) };
+        let cursor: String = url::form_urlencoded::byte_serialize(next.as_bytes()).collect();
+        target = format!("/v1/sandboxes?cursor={cursor}");
+    }
+}
+
 /// The list under a key of the answer.
 async fn list(asked: &Asked, target: &str, key: &str) -> Result<Vec<Value>, Trouble> {
+    take_list(&mut answer(asked, target).await?, key)
+}
+
+async fn answer(asked: &Asked, target: &str) -> Result<Value, Trouble> {
     let (status, body) = asked.get(target).await?;
-    let mut answer: Value = serde_json::from_str(&body).unwrap_or_default();
+    let answer: Value = serde_json::from_str(&body).unwrap_or_default();
     if status != 200 {
         let detail = answer.get("detail").and_then(Value::as_str).unwrap_or(body.trim());
         return Err(Trouble::Said(format!("{detail} ({status})")));
     }
+    Ok(answer)
+}
+
+fn take_list(answer: &mut Value, key: &str) -> Result<Vec<Value>, Trouble> {
     match answer.get_mut(key).map(Value::take) {
         Some(Value::Array(rows)) => Ok(rows),
         _ => Err(Trouble::Said(format!("its answer has no `{key}`; is it another version of egret?"))),

@@ -10,6 +10,7 @@ use egret_policy::Refusal;
 
 use super::decide::{Addresses, Answer, Decider, Question, Unanswered};
 use super::{BAD_INPUT, ConfigArgs, FAILED, OK, complain, say};
+use crate::identity::{self, Registry};
 use crate::resolve::{Resolver, ResolverSettings};
 
 #[derive(Debug, Args)]
@@ -61,7 +62,15 @@ impl ExplainArgs {
                 return FAILED;
             }
         };
-        let decider = Decider::new(loaded.policy, loaded.chain);
+        // What a running proxy has registered is in its state directory.
+        let registered = match Registry::look(&loaded.settings.state_dir, identity::now()) {
+            Ok(registered) => registered,
+            Err(error) => {
+                complain(&error.to_string());
+                return BAD_INPUT;
+            }
+        };
+        let decider = Decider::new(loaded.policy, loaded.chain).with_registered(registered);
         let names = Names { settings: loaded.settings.dns.resolver(), runtime, resolver: None };
         let mut explainer = Explainer { decider, names };
         if let Some(file) = self.batch {

@@ -170,19 +170,19 @@ fn write(path: &Path, base: &Base, report: &Report) -> Result<(), Stop> {
     })?;
     files::replace(path, &text).map_err(|(message, code)| stop(code, &message))?;
     let added = report.new.as_deref().unwrap_or_default().len();
-    complain(&format!("{}: {} added", path.display(), count(added, "rule")));
+    complain(&format!("{}: {} added", path.display(), count(added as u64, "rule")));
     Ok(())
 }
 
 /// What a person should know beside the output.
 fn tell(report: &Report, in_full: bool) {
-    let proposed = count(report.proposed.len(), "rule");
-    let mut text = format!("{proposed} for {}", count_requests(report.whole.requests));
+    let proposed = count(report.proposed.len() as u64, "rule");
+    let mut text = format!("{proposed} for {}", count(report.whole.requests, "request"));
     if !report.allowed.is_empty() {
-        text.push_str(&format!("; {} allowed already", count(report.allowed.len(), "destination")));
+        text.push_str(&format!("; {} allowed already", count(report.allowed.len() as u64, "destination")));
     }
     if !report.not_proposed.is_empty() {
-        text.push_str(&format!("; {} not proposed", count(report.not_proposed.len(), "destination")));
+        text.push_str(&format!("; {} not proposed", count(report.not_proposed.len() as u64, "destination")));
     }
     complain(&text);
     if !in_full {
@@ -202,10 +202,6 @@ fn tell(report: &Report, in_full: bool) {
 /// Destinations that are told on standard error.
 const TOLD: usize = 20;
 
-fn count(number: usize, of: &str) -> String {
+fn count(number: u64, of: &str) -> String {
     format!("{number} {of}{}", if number == 1 { "" } else { "s" })
-}
-
-fn count_requests(number: u64) -> String {
-    format!("{number} request{}", if number == 1 { "" } else { "s" })
 }

@@ -18,8 +18,9 @@ use crate::control::Control;
 use crate::dial::{DialSettings, Dialer};
 use crate::egress::{Egress, Parts, Signals};
 use crate::entry::Gate;
-use crate::identity::{self, Identities, Revocations};
+use crate::identity::{self, Identities, Registry, Revocations};
 use crate::ledger::{self, Ledger};
+use crate::limit::Limiter;
 use crate::metrics::Metrics;
 use crate::reload::Reloader;
 use crate::resolve::{Resolver, ResolverSettings};
@@ -119,7 +120,13 @@ async fn serve(loaded: Loaded, source: ConfigSource, files: Files, budget: Budge
     metrics.started(policy.generation);
     let trust = client_tls.as_ref().and_then(ClientTls::trust).cloned();
     let parts = Parts {
-        identities: Identities::new(token_keys, trust, open_revocations(&settings)?),
+        identities: Identities::new(
+            token_keys,
+            trust,
+            open_revocations(&settings)?,
+            open_registry(&settings)?,
+        ),
+        limiter: Limiter::open(&settings.state_dir).map_err(|error| error.to_string())?,
         resolver: Resolver::new(ResolverSettings { in_flight: budget.look_ups, ..settings.dns.resolver() })
             .map_err(|error| error.to_string())?,
         idle_upstreams: budget.idle_upstreams,
@@ -167,12 +174,14 @@ async fn serve(loaded: Loaded, source: ConfigSource, files: Files, budget: Budge
         tokio::spawn(follow_audit(audit.clone(), signals.clone()));
     }
     tokio::spawn(tidy(Arc::clone(&egress)));
+    tokio::spawn(expire(Arc::clone(&egress)));
     let connections = budget.connections;
     tracing::info!(listen = %addresses.join(", "), connections, "egret is serving");
     stops.wait(&audit, &reload_on_hangup).await;
     drain(&server, &signals, settings.timeouts.drain, &mut stops).await;
     let stopped = audit.shutdown().await.map_err(|error| error.to_string());
     ledger.shutdown().await;
+    egress.shutdown().await;
     stopped
 }
 
@@ -206,6 +215,10 @@ fn open_revocations(settings: &Settings) -> Result<Revocations, String> {
     Revocations::open(&settings.state_dir, identity::now()).map_err(|error| error.to_string())
 }
 
+fn open_registry(settings: &Settings) -> Result<Registry, String> {
+    Registry::open(&settings.state_dir, identity::now()).map_err(|error| error.to_string())
+}
+
 fn path_recorder(settings: &Settings) -> Result<PathRecorder, String> {
     if settings.audit.paths {
         return Ok(PathRecorder::Plain);
@@ -230,6 +243,16 @@ async fn tidy(egress: Arc<Egress>) {
     loop {
         tokio::time::sleep(Duration::from_secs(10)).await;
         egress.expire_idle();
+    }
+}
+
+/// Removes registered sandboxes when their time has come.
+async fn expire(egress: Arc<Egress>) {
+    loop {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let egress = Arc::clone(&egress);
+        // A task that breaks off is begun anew.
+        let _ = tokio::task::spawn_blocking(move || egress.expire_registered()).await;
     }
 }
 

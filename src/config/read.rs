@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use egret_policy::reader::{Located, Table};
 use egret_policy::units::parse_duration;
-use egret_policy::{DnsName, Nat64Prefix, Problems, limits, word};
+use egret_policy::{DnsName, Nat64Prefix, Problems, RegisterText, limits, word};
 use ipnet::IpNet;
 
 use super::tls::{self, TlsPart};
@@ -38,11 +38,15 @@ pub(super) fn settings(
         }
         state.finish(problems);
     }
-    let (anonymous, tokens) = read_identity(root.table("identity", problems), files, problems);
+    let (anonymous, register, tokens) = read_identity(root.table("identity", problems), files, problems);
+    if let (Some(network), None) = (register.networks.first(), &listen.control_token) {
+        let message = "`register` needs `control_token_file`: else whoever reaches the control interface could make a sandbox of itself";
+        problems.error(&network.spot, message, "add `control_token_file` to [listen]");
+    }
     let timeouts = read_timeouts(root.table("timeouts", problems), problems);
     let upstream = upstream::read(root.table("upstream", problems), &listen.name, files, problems);
     let settings = Settings { listen, dns, audit, state_dir, timeouts };
-    (settings, Reloadable { upstream, nat64, anonymous, tokens, tls })
+    (settings, Reloadable { upstream, nat64, anonymous, register, tokens, tls })
 }
 
 fn read_listen(
@@ -254,12 +258,15 @@ fn read_identity(
     table: Option<Table<'_, '_>>,
     files: &mut Files,
     problems: &mut Problems,
-) -> (Option<Located<String>>, Tokens) {
+) -> (Option<Located<String>>, RegisterText, Tokens) {
+    let mut register = RegisterText::default();
     let mut tokens = Tokens { named: false, keys: Vec::new(), audience: "egret".to_owned() };
     let Some(mut table) = table else {
-        return (None, tokens);
+        return (None, register, tokens);
     };
     let anonymous = table.string("anonymous", problems);
+    register.networks = table.strings("register", problems).unwrap_or_default();
+    register.policies = table.strings("register_policies", problems).unwrap_or_default();
     for (before, file) in table.strings("token_keys", problems).into_iter().flatten().enumerate() {
         if before == MOST_KEYS {
             let message = format!("there are more than {MOST_KEYS} token keys");
@@ -280,7 +287,7 @@ fn read_identity(
         tokens.audience = audience.value;
     }
     table.finish(problems);
-    (anonymous, tokens)
+    (anonymous, register, tokens)
 }
 
 fn read_key(file: &Located<String>, files: &mut Files, problems: &mut Problems) -> Option<PublicKey> {

@@ -14,26 +14,11 @@ use serde::Serialize;
 use super::Control;
 use super::events::EventStream;
 use super::problem::{Problem, parameters};
-use crate::ledger::{DomainRow, Filter, LedgerError, Notes, RECENT_DECISIONS, SandboxRow, read_since};
+use crate::ledger::{DomainRow, Filter, LedgerError, RECENT_DECISIONS, read_since};
 
 const VERDICTS: [&str; 3] = ["allow", "deny", "would_deny"];
 /// Decisions that are told unless more are asked for.
 const DEFAULT_LIMIT: usize = 100;
-
-#[derive(Serialize)]
-struct Sandboxes {
-    sandboxes: Vec<Sandbox>,
-    ledger: Notes,
-}
-
-#[derive(Serialize)]
-struct Sandbox {
-    sandbox: String,
-    /// Does a `[[sandbox]]` table name it?
-    configured: bool,
-    #[serde(flatten)]
-    row: Option<SandboxRow>,
-}
 
 #[derive(Serialize)]
 struct Domains {
@@ -44,37 +29,16 @@ struct Domains {
 /// The routes under `/v1` that the ledger answers.
 pub(super) fn routes() -> Router<Arc<Control>> {
     Router::new()
-        .route("/v1/sandboxes", only_get(get(sandboxes)))
         .route("/v1/sandboxes/{id}/domains", only_get(get(domains)))
         .route("/v1/decisions", only_get(get(decisions)))
         .route("/v1/events", only_get(get(events)))
 }
 
-fn only_get(route: MethodRouter<Arc<Control>>) -> MethodRouter<Arc<Control>> {
+pub(super) fn only_get(route: MethodRouter<Arc<Control>>) -> MethodRouter<Arc<Control>> {
     route.fallback(|| async {
         let problem = Problem::new(StatusCode::METHOD_NOT_ALLOWED, "this resource is only read: use GET");
         ([(header::ALLOW, "GET, HEAD")], problem).into_response()
     })
-}
-
-async fn sandboxes(
-    State(control): State<Arc<Control>>,
-    RawQuery(query): RawQuery,
-) -> Result<Response, Problem> {
-    let [] = parameters(query.as_deref(), [])?;
-    control.ledger.settle().await;
-    let ledger = control.ledger.clone();
-    let (seen, notes) = blocking(move || Ok((ledger.sandboxes()?, ledger.notes()?))).await?;
-    let configured = configured(&control);
-    let missing = configured.iter().filter(|id| !seen.iter().any(|(seen, _)| seen == *id)).cloned();
-    let missing = missing.map(|sandbox| Sandbox { sandbox, configured: true, row: None }).collect::<Vec<_>>();
-    let seen = seen.into_iter().map(|(sandbox, row)| {
-        let configured = configured.contains(&sandbox);
-        Sandbox { sandbox, configured, row: Some(row) }
-    });
-    let mut sandboxes: Vec<_> = seen.chain(missing).collect();
-    sandboxes.sort_by(|one, other| one.sandbox.cmp(&other.sandbox));
-    Ok(Json(Sandboxes { sandboxes, ledger: notes }).into_response())
 }
 
 async fn domains(
@@ -89,7 +53,7 @@ async fn domains(
     let found = blocking(move || ledger.domains(&sandbox)).await?;
     let mut domains = match found {
         Some(domains) => domains,
-        None if configured(&control).contains(&id) => Vec::new(),
+        None if is_known(&control, &id) => Vec::new(),
         None => return Err(unknown_sandbox(&id)),
     };
     if let Some(since) = since {
@@ -111,7 +75,7 @@ async fn decisions(
     let limit = limit.as_deref().map_or(Ok(DEFAULT_LIMIT), limit_value)?;
     control.ledger.settle().await;
     if let Some(id) = &sandbox
-        && !configured(&control).contains(id)
+        && !is_known(&control, id)
     {
         let (ledger, id) = (control.ledger.clone(), id.clone());
         let seen = blocking(move || Ok(ledger.domains(&id)?.is_some())).await?;
@@ -136,12 +100,17 @@ async fn events(State(control): State<Arc<Control>>, RawQuery(query): RawQuery) 
 }
 
 /// The IDs that the configuration writes out; those with `{ip}` exist once they are seen.
-fn configured(control: &Control) -> Vec<String> {
+pub(super) fn configured(control: &Control) -> Vec<String> {
     control.egress.policy().sandboxes.ids().filter(|id| !id.contains('{')).collect()
 }
 
-fn unknown_sandbox(id: &str) -> Problem {
-    let detail = format!("no sandbox `{}` was seen or is configured", id.escape_debug());
+/// Is it configured or registered, seen or not?
+fn is_known(control: &Control, id: &str) -> bool {
+    configured(control).iter().any(|known| known == id) || control.egress.registered().get(id).is_some()
+}
+
+pub(super) fn unknown_sandbox(id: &str) -> Problem {
+    let detail = format!("no sandbox `{}` was seen, is configured or registered", id.escape_debug());
     Problem::new(StatusCode::NOT_FOUND, detail)
 }
 
@@ -169,7 +138,7 @@ fn limit_value(text: &str) -> Result<usize, Problem> {
 }
 
 /// Reads the disk where that holds nobody up.
-async fn blocking<T: Send + 'static>(
+pub(super) async fn blocking<T: Send + 'static>(
     look: impl FnOnce() -> Result<T, LedgerError> + Send + 'static,
 ) -> Result<T, Problem> {
     let looked = tokio::task::spawn_blocking(look).await;

@@ -5,6 +5,9 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
+/// Longest explanation in octets.
+const MAX_DETAIL: usize = 4096;
+
 /// A refused question.
 #[derive(Debug)]
 pub(super) struct Problem {
@@ -36,6 +39,28 @@ impl IntoResponse for Problem {
         let body = Body { r#type: "about:blank", title, status: self.status.as_u16(), detail: &self.detail };
         (self.status, [(header::CONTENT_TYPE, "application/problem+json")], Json(body)).into_response()
     }
+}
+
+/// Says every error in the one form, also those that routing and reading a body come to.
+pub(super) async fn told_as_one(response: Response) -> Response {
+    let status = response.status();
+    let kind = response.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let is_told = kind.is_some_and(|kind| kind.contains("json"));
+    if is_told || !(status.is_client_error() || status.is_server_error()) {
+        return response;
+    }
+    let (mut parts, body) = response.into_parts();
+    let text = axum::body::to_bytes(body, MAX_DETAIL).await.unwrap_or_default();
+    let detail = match (String::from_utf8_lossy(&text).trim(), status) {
+        ("", StatusCode::NOT_FOUND) => "there is no such resource".to_owned(),
+        ("", StatusCode::METHOD_NOT_ALLOWED) => "the resource has no such method; see Allow".to_owned(),
+        (text, _) => text.to_owned(),
+    };
+    let problem = Problem::new(status, detail).into_response();
+    // Allow and WWW-Authenticate stay.
+    parts.headers.remove(header::CONTENT_LENGTH);
+    parts.headers.extend(problem.headers().clone());
+    Response::from_parts(parts, problem.into_body())
 }
 
 /// The parameters of a query, each at most once.

@@ -134,7 +134,11 @@ impl Exchange {
     pub fn fail_as(mut self, reason: Reason, status: u16, error: Option<String>) -> Refused {
         let id = self.id();
         self.watch.record(reason, error, Some(status));
-        Refused { refusal: egret_policy::Refusal::new(reason), status, id, retry_after: None }
+        let retry_after = match reason {
+            Reason::QuotaExceeded => self.permit.bytes_again_in(),
+            _ => None,
+        };
+        Refused { refusal: egret_policy::Refusal::new(reason), status, id, retry_after }
     }
 
     /// Carries the bytes of an upgraded connection until it ends, and records that. Each side
@@ -146,7 +150,7 @@ impl Exchange {
             relay::Tunnel { client: client.0, upstream: origin.0, early_up: client.1, early_down: origin.1 };
         let limits = relay_limits(&redial.route);
         let counters = Arc::clone(&watch.counters);
-        let tally = relay::relay(tunnel, limits, counters, permit.meter(), stop.wait()).await;
+        let tally = relay::relay(tunnel, limits, counters, permit.meter(), Box::pin(stop.wait())).await;
         watch.end(tally.end, Some(status));
     }
 }

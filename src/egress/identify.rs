@@ -7,7 +7,7 @@ use egret_policy::{Certificate, Client, Reason, Refusal};
 
 use super::{Egress, Malformed, Refused};
 use crate::audit::{Event, Revoke, Text};
-use crate::identity::{self, Revocation, RevocationsError, Unidentified};
+use crate::identity::{Revocation, RevocationsError, Unidentified};
 
 impl Egress {
     /// Who sends a request with these values of `Proxy-Authorization` over a connection with this
@@ -28,13 +28,14 @@ impl Egress {
     /// credentials.
     ///
     /// # Errors
-    /// `identity_required`, or `identity_rejected` for the certificate.
+    /// `identity_required`, or `identity_rejected` for the certificate, or where what was
+    /// registered is not permitted.
     pub fn identify_connection(
         &self,
         source: IpAddr,
         certificate: Option<&Arc<Certificate>>,
     ) -> Result<Client, Refusal> {
-        identity::identify_connection(&self.policy.load(), source, certificate)
+        self.parts.identities.identify_connection(&self.policy.load(), source, certificate)
     }
 
     /// Records a request whose client is not known.
@@ -60,7 +61,7 @@ impl Egress {
             Revocation::Sandbox(id) => (None, Some(Text::from(id.as_str()))),
         };
         let revoked = self.parts.identities.revoke(what);
-        self.parts.signals.revoked();
+        self.parts.signals.identities_changed();
         self.parts.audit.event(&Event::Revoke(Revoke { token, sandbox, kept: revoked.is_ok() }));
         revoked
     }

@@ -4,10 +4,13 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use egret_policy::{Identity, Intent, PinnedAddr, Policy, Reason, Resolution, TlsRule, Verdict};
+use egret_policy::{
+    Client, Identity, Intent, PinnedAddr, Policy, Reason, Registered, Resolution, TlsRule, Verdict,
+};
 use tokio::sync::watch;
 
 use super::Egress;
+use crate::identity::Snapshot;
 
 /// How long a connection may take to end by itself when all are being closed.
 const LAST_WORDS: Duration = Duration::from_millis(500);
@@ -25,7 +28,8 @@ enum Phase {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct State {
     generation: u64,
-    revocations: u64,
+    /// Revocations and registrations.
+    identities: u64,
     audit: bool,
     phase: Phase,
 }
@@ -40,7 +44,7 @@ impl Signals {
     /// Signals for a process that begins with this policy.
     #[must_use]
     pub fn new(generation: u64) -> Self {
-        let state = State { generation, revocations: 0, audit: true, phase: Phase::Running };
+        let state = State { generation, identities: 0, audit: true, phase: Phase::Running };
         Self { state: Arc::new(watch::Sender::new(state)) }
     }
 
@@ -49,9 +53,9 @@ impl Signals {
         self.state.send_modify(|state| state.generation = generation);
     }
 
-    /// A token was revoked.
-    pub fn revoked(&self) {
-        self.state.send_modify(|state| state.revocations = state.revocations.wrapping_add(1));
+    /// A token was revoked, or what is registered has changed.
+    pub fn identities_changed(&self) {
+        self.state.send_modify(|state| state.identities = state.identities.wrapping_add(1));
     }
 
     /// The audit can, or can't, be written.
@@ -107,6 +111,19 @@ impl Signals {
 
 pub(super) struct Subscription(watch::Receiver<State>);
 
+/// What a decision was made by: the policy, and what was registered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Basis {
+    generation: u64,
+    registrations: u64,
+}
+
+impl Basis {
+    pub(super) fn of(policy: &Policy, registered: &Snapshot) -> Self {
+        Self { generation: policy.generation, registrations: registered.version }
+    }
+}
+
 /// Ends when an open connection must: see [`Stop::wait`].
 pub struct Stop {
     egress: Arc<Egress>,
@@ -114,7 +131,7 @@ pub struct Stop {
     intent: Intent,
     address: PinnedAddr,
     tls: TlsRule,
-    generation: u64,
+    basis: Basis,
 }
 
 impl Stop {
@@ -124,36 +141,62 @@ impl Stop {
         intent: Intent,
         address: PinnedAddr,
         tls: TlsRule,
-        generation: u64,
+        basis: Basis,
     ) -> Self {
-        Self { egress, changes, intent, address, tls, generation }
+        Self { egress, changes, intent, address, tls, basis }
+    }
+
+    /// Must it be closed now? Not a part of [`Stop::wait`], so that what waits holds no policy.
+    fn due(&mut self) -> Option<Reason> {
+        let state = *self.changes.0.borrow_and_update();
+        if state.phase == Phase::Closing {
+            return Some(Reason::ShuttingDown);
+        }
+        if !state.audit {
+            return Some(Reason::AuditUnavailable);
+        }
+        if !self.egress.parts.identities.still_hold(&self.intent.client) {
+            return Some(Reason::IdentityRejected);
+        }
+        // The policy itself is looked at, not the signal: it is stored first.
+        let (policy, registered) = (self.egress.policy(), self.egress.registered());
+        let basis = Basis::of(&policy, &registered);
+        if basis != self.basis {
+            let registered = &registered.registered;
+            if !still_allowed(&policy, registered, &self.intent, self.address, Some(self.tls)) {
+                return Some(Reason::PolicyChanged);
+            }
+            self.basis = basis;
+        }
+        None
     }
 
     /// Waits until the connection must be closed, and says why: the policy in force no longer
     /// permits it, its token or certificate no longer holds, the audit can't be written, or the process stops.
     pub async fn wait(&mut self) -> Reason {
         loop {
-            let state = *self.changes.0.borrow_and_update();
-            if state.phase == Phase::Closing {
-                return Reason::ShuttingDown;
-            }
-            if !state.audit {
-                return Reason::AuditUnavailable;
-            }
-            if !self.egress.parts.identities.still_hold(&self.intent.client) {
-                return Reason::IdentityRejected;
-            }
-            // The policy itself is looked at, not the signal: it is stored first.
-            let policy = self.egress.policy();
-            if policy.generation != self.generation {
-                if !still_allowed(&policy, &self.intent, self.address, Some(self.tls)) {
-                    return Reason::PolicyChanged;
-                }
-                self.generation = policy.generation;
+            if let Some(reason) = self.due() {
+                return reason;
             }
             if self.changes.0.changed().await.is_err() {
                 return Reason::ShuttingDown;
             }
+        }
+    }
+}
+
+/// The client as it would be identified now; `None` if that is another sandbox, or none.
+pub(super) fn still_identified(policy: &Policy, registered: &Registered, client: &Client) -> Option<Client> {
+    match &client.identity {
+        // By its token alone: whether that still holds is no question of policy.
+        Identity::Token(_) => Some(client.clone()),
+        Identity::Cert(certificate) => {
+            let now = policy.sandboxes.identify_certificate(client.source, certificate).ok();
+            now.filter(|now| now.sandbox == client.sandbox)
+        }
+        Identity::Source | Identity::Registered(_) | Identity::Listener => {
+            let now = policy.sandboxes.identify(client.source, registered).ok();
+            now.filter(|now| now.sandbox == client.sandbox)
         }
     }
 }
@@ -164,19 +207,12 @@ impl Stop {
 /// can't be kept under a policy that asks for TLS.
 pub(super) fn still_allowed(
     policy: &Arc<Policy>,
+    registered: &Registered,
     intent: &Intent,
     address: PinnedAddr,
     tls: Option<TlsRule>,
 ) -> bool {
-    let client = match &intent.client.identity {
-        // By its token alone: whether that still holds is no question of policy.
-        Identity::Token(_) => Ok(intent.client.clone()),
-        Identity::Cert(certificate) => {
-            policy.sandboxes.identify_certificate(intent.client.source, certificate)
-        }
-        Identity::Source | Identity::Listener => policy.sandboxes.identify(intent.client.source),
-    };
-    let Some(client) = client.ok().filter(|client| client.sandbox == intent.client.sandbox) else {
+    let Some(client) = still_identified(policy, registered, &intent.client) else {
         return false;
     };
     let intent = Intent { client, ..intent.clone() };

@@ -8,9 +8,10 @@ use egret_policy::{
     Client, Grant, Intent, Limits, PinnedAddr, Policy, Reason, Refusal, Resolution, Route, Verdict,
 };
 
+use super::live::{self, Basis};
 use super::refuse::{dns_reason, unrecorded};
 use super::way::Opened;
-use super::{Egress, Exchange, Refused, Stop, Tunnel, live};
+use super::{Egress, Exchange, Refused, Stop, Tunnel};
 use crate::audit::{self, Attempt, Text};
 use crate::chain::{Parent, Way};
 use crate::limit::{Account, Exceeded, Permit};
@@ -21,7 +22,7 @@ struct Admitted {
     attempt: Attempt,
     route: Route,
     permit: Permit,
-    generation: u64,
+    basis: Basis,
 }
 
 impl Egress {
@@ -30,15 +31,15 @@ impl Egress {
     /// # Errors
     /// The refusal, recorded.
     pub async fn open_tunnel(self: &Arc<Self>, intent: Intent, peer: SocketAddr) -> Result<Tunnel, Refused> {
-        let Admitted { mut attempt, route, permit, generation } = self.admit(&intent, peer).await?;
+        let Admitted { mut attempt, route, permit, basis } = self.admit(&intent, peer).await?;
         let opened = match self.dial(&intent.destination, &route).await {
             Ok(opened) => opened,
             Err(error) => return Err(self.refuse_dial(attempt, error).await),
         };
         note_opened(&mut attempt, &opened);
-        let attempt = self.still_current(attempt, &intent, opened.peer, generation).await?;
+        let attempt = self.still_current(attempt, &intent, opened.peer, basis).await?;
         let flow = self.permit(attempt).await?;
-        let stop = self.stop_for(intent, &route, opened.peer, generation);
+        let stop = self.stop_for(intent, &route, opened.peer, basis);
         Ok(Tunnel::new(Arc::clone(self), (opened.stream, opened.early), route, flow, permit, stop))
     }
 
@@ -51,7 +52,7 @@ impl Egress {
         intent: Intent,
         peer: SocketAddr,
     ) -> Result<Exchange, Refused> {
-        let Admitted { mut attempt, route, permit, generation } = self.admit(&intent, peer).await?;
+        let Admitted { mut attempt, route, permit, basis } = self.admit(&intent, peer).await?;
         let chain = self.chain.load_full();
         let way = |address: PinnedAddr| chain.way(&intent.destination, address.socket_addr().ip());
         let upstream = match self.pool.take(&intent, &route, way) {
@@ -73,9 +74,9 @@ impl Egress {
                 Err(error) => return Err(self.refuse_dial(attempt, error).await),
             },
         };
-        let attempt = self.still_current(attempt, &intent, upstream.address(), generation).await?;
+        let attempt = self.still_current(attempt, &intent, upstream.address(), basis).await?;
         let flow = self.permit(attempt).await?;
-        let stop = self.stop_for(intent.clone(), &route, upstream.address(), generation);
+        let stop = self.stop_for(intent.clone(), &route, upstream.address(), basis);
         Ok(Exchange::new(Arc::clone(self), intent, upstream, route, flow, permit, stop))
     }
 
@@ -91,14 +92,8 @@ impl Egress {
         attempt.refuse().await.map_err(|error| unrecorded(&error, id))
     }
 
-    fn stop_for(
-        self: &Arc<Self>,
-        intent: Intent,
-        route: &Route,
-        address: PinnedAddr,
-        generation: u64,
-    ) -> Stop {
-        Stop::new(Arc::clone(self), self.parts.signals.subscribe(), intent, address, route.tls, generation)
+    fn stop_for(self: &Arc<Self>, intent: Intent, route: &Route, address: PinnedAddr, basis: Basis) -> Stop {
+        Stop::new(Arc::clone(self), self.parts.signals.subscribe(), intent, address, route.tls, basis)
     }
 
     /// Refuses what is no longer permitted: a policy may have come into force, or a token been
@@ -108,16 +103,16 @@ impl Egress {
         attempt: Attempt,
         intent: &Intent,
         address: PinnedAddr,
-        generation: u64,
+        basis: Basis,
     ) -> Result<Attempt, Refused> {
         if !self.parts.identities.still_hold(&intent.client) {
             let refusal = Refusal::new(Reason::IdentityRejected);
-            return Err(self
-                .refuse_for(attempt, refusal.with_detail("what identified it no longer holds"))
-                .await);
+            return Err(self.refuse_for(attempt, refusal.with_detail("the identity no longer holds")).await);
         }
-        let policy = self.policy.load_full();
-        if policy.generation == generation || live::still_allowed(&policy, intent, address, None) {
+        let (policy, registered) = (self.policy.load_full(), self.registered());
+        if Basis::of(&policy, &registered) == basis
+            || live::still_allowed(&policy, &registered.registered, intent, address, None)
+        {
             return Ok(attempt);
         }
         let refusal = match policy.decide(intent) {
@@ -137,7 +132,13 @@ impl Egress {
             // Known beforehand: no need to look up or dial for it.
             return Err(self.refuse_for(attempt, Refusal::new(Reason::AuditUnavailable)).await);
         }
-        let policy = self.policy.load_full();
+        let (policy, registered) = (self.policy.load_full(), self.registered());
+        if live::still_identified(&policy, &registered.registered, &intent.client).is_none() {
+            // It has changed since the request was read.
+            let refusal = Refusal::new(Reason::IdentityRejected);
+            return Err(self.refuse_for(attempt, refusal.with_detail("the identity no longer holds")).await);
+        }
+        let basis = Basis::of(&policy, &registered);
         let outcome = attempt.outcome_mut();
         outcome.generation = Some(policy.generation);
         outcome.policy = Some(Text::from(&*intent.client.policy));
@@ -181,7 +182,7 @@ impl Egress {
                     outcome.reason = held_back.reason.code();
                     outcome.rule = held_back.rule.as_deref().map(Text::from);
                 }
-                Ok(Admitted { attempt, route, permit, generation: policy.generation })
+                Ok(Admitted { attempt, route, permit, basis })
             }
             Err(refusal) => {
                 attempt.outcome_mut().verdict = audit::Verdict::Deny;
@@ -219,7 +220,7 @@ impl Egress {
     }
 
     fn take_in(&self, policy: &Policy, intent: &Intent) -> Result<Permit, Exceeded> {
-        self.limiter.admit(accounts(policy, &intent.client))
+        self.parts.limiter.admit(accounts(policy, &intent.client))
     }
 
     /// Counts a request that becomes no intent: against the rate alone, as it opens nothing.
@@ -227,7 +228,7 @@ impl Egress {
         let rate = |limits: Arc<Limits>| Arc::new(Limits { requests: limits.requests, ..Limits::NONE });
         let accounts = accounts(&self.policy.load(), client);
         let rates = accounts.into_iter().map(|(account, limits)| (account, rate(limits)));
-        self.limiter.admit(rates).map(drop)
+        self.parts.limiter.admit(rates).map(drop)
     }
 }
 
@@ -235,7 +236,7 @@ impl Egress {
 fn accounts(policy: &Policy, client: &Client) -> Vec<(Account, Arc<Limits>)> {
     let limits = policy.effective(client).map(|effective| Arc::clone(&effective.limits));
     let mut accounts = vec![(Account::of_sandbox(client), limits.unwrap_or_default())];
-    accounts.extend(Account::of_token(client));
+    accounts.extend(Account::of_own_limits(client));
     accounts
 }
 

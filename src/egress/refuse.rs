@@ -161,10 +161,9 @@ pub(super) fn host_text(host: &Host) -> String {
 pub(super) fn identify_record(request: &mut audit::Request, client: &Client) {
     request.sandbox = Some(Text::from(&*client.sandbox));
     request.identity = Some((&client.identity).into());
-    if let Some(token) = client.token() {
-        request.workspace = token.workspace.as_deref().map(Text::from);
-        request.tool = token.tool.as_deref().map(Text::from);
-    }
+    let (workspace, tool) = client.words();
+    request.workspace = workspace.map(|workspace| Text::from(&**workspace));
+    request.tool = tool.map(|tool| Text::from(&**tool));
 }
 
 pub(super) fn place_record(request: &mut audit::Request, destination: &Destination) {

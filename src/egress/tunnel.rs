@@ -61,15 +61,22 @@ impl Tunnel {
     }
 
     /// Carries bytes until the tunnel ends, and records the end. `early` are bytes of the client
-    /// that were read with its request.
+    /// that were read with its request; `held` is let go of at the end.
     ///
     /// Where the rule asks for TLS, nothing passes before the ClientHello has named the host.
-    pub fn carry(self, client: Stream, early: BytesMut, host: Host) -> impl Future<Output = ()> + Send {
+    pub fn carry<H: Send>(
+        self,
+        client: Stream,
+        early: BytesMut,
+        host: Host,
+        held: H,
+    ) -> impl Future<Output = ()> + Send {
         // Taken apart before the future begins: what it holds, every idle tunnel holds.
         let Self { egress, upstream: (upstream, early_down), route, flow, permit, stop } = self;
         let (tls, limits) = (route.tls, relay_limits(&route));
         let mut watch = FlowWatch::new(flow, egress);
-        let mut opening = Opening { client, early, host, stop };
+        // In a box, as the wait for it below: futures keep a copy of what is moved on within them.
+        let mut opening = Opening { client, early, host, stop: Box::new(stop) };
         async move {
             if tls == TlsRule::Required {
                 // Boxed: it is over when the tunnel begins.
@@ -83,8 +90,11 @@ impl Tunnel {
             let early_up = early.freeze();
             let tunnel = relay::Tunnel { client, upstream, early_up, early_down };
             let counters = Arc::clone(&watch.counters);
-            let tally = relay::relay(tunnel, limits, counters, permit.meter(), stop.wait()).await;
+            let stopped = Box::pin(stop.wait());
+            let tally = relay::relay(tunnel, limits, counters, permit.meter(), stopped).await;
             watch.end(tally.end, None);
+            // In here: a future around this one, that kept it, would hold all of it twice.
+            drop(held);
         }
     }
 }
@@ -94,7 +104,7 @@ struct Opening {
     client: Stream,
     early: BytesMut,
     host: Host,
-    stop: Stop,
+    stop: Box<Stop>,
 }
 
 impl Opening {

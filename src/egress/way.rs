@@ -256,7 +256,9 @@ impl Egress {
     pub(super) fn keep(&self, intent: Intent, upstream: Upstream) {
         let address = upstream.address().socket_addr().ip();
         if self.chain.load().way(&intent.destination, address) == *upstream.way() {
-            self.pool.put(intent, upstream);
+            // What lies idle is no use of a registration.
+            let client = intent.client.without_registration();
+            self.pool.put(Intent { client, ..intent }, upstream);
         }
     }
 

@@ -3,11 +3,15 @@
 //! Unknown claims are ignored. A known one of the wrong type, a missing one and one that stands
 //! twice refuse the token; `null` is a wrong type, because nobody can say what it was meant to lift.
 
+use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use egret_policy::Limits;
 use egret_policy::units::{Quota, parse_duration, parse_quota, parse_rate};
 use ipnet::IpNet;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// Most octets of a token ID.
@@ -43,7 +47,7 @@ pub struct Claims {
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub tool: Option<String>,
     /// Limits that hold beside the policy's.
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "present_table", skip_serializing_if = "Option::is_none")]
     pub limits: Option<LimitClaims>,
 }
 
@@ -136,8 +140,7 @@ impl Claims {
             return Err(BadClaim("src"));
         }
         for (name, words) in [("workspace", &self.workspace), ("tool", &self.tool)] {
-            let fits = |w: &String| w.len() <= MAX_WORDS && !w.chars().any(char::is_control);
-            if !words.as_ref().is_none_or(fits) {
+            if !words.as_deref().is_none_or(is_words) {
                 return Err(BadClaim(name));
             }
         }
@@ -158,8 +161,13 @@ pub fn is_token_id(text: &str) -> bool {
     (1..=MAX_ID).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic())
 }
 
+/// May this be a `workspace` or a `tool`?
+pub(super) fn is_words(text: &str) -> bool {
+    text.len() <= MAX_WORDS && !text.chars().any(char::is_control)
+}
+
 /// A network, or an address alone.
-fn network(text: &str) -> Option<IpNet> {
+pub(super) fn network(text: &str) -> Option<IpNet> {
     let net = text.parse().ok().or_else(|| text.parse().ok().map(|address: std::net::IpAddr| address.into()));
     net.filter(|net: &IpNet| net.addr() == net.network())
 }
@@ -177,8 +185,36 @@ fn value<T>(
 }
 
 /// An optional claim that must have its type where it stands.
-fn present<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+pub(super) fn present<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
     T::deserialize(deserializer).map(Some)
+}
+
+/// The same for one that must be an object.
+pub(super) fn present_table<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
+    table(deserializer).map(Some)
+}
+
+/// An object. A struct alone would also be read from a list of its values in order.
+pub(super) fn table<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
+    struct Table<T>(PhantomData<T>);
+
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for Table<T> {
+        type Value = T;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
+            T::deserialize(MapAccessDeserializer::new(map))
+        }
+    }
+
+    deserializer.deserialize_map(Table(PhantomData))
 }
 
 #[cfg(test)]
@@ -248,6 +284,7 @@ mod tests {
             ("/workspace", json!(long)),
             ("/tool", json!("a\nb")),
             ("/limits", json!("5/s")),
+            ("/limits", json!([])),
             ("/limits", json!({"unknown": 1})),
             ("/limits/requests", json!(5)),
             ("/limits/requests", json!("0/s")),

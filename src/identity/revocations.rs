@@ -4,15 +4,14 @@
 //! revocation counts as soon as it is asked for, and is reported as done once it is on the disk.
 
 use std::collections::HashMap;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError, RwLock};
 
 use egret_policy::Token;
 use serde::{Deserialize, Serialize};
 
+use super::journal::{self, ReadError};
 use super::token::MAX_LIFETIME;
 
 const FILE: &str = "revocations.ndjson";
@@ -75,15 +74,19 @@ impl Revocations {
     pub fn open(state_dir: &Path, now: u64) -> Result<Self, RevocationsError> {
         let file = state_dir.join(FILE);
         let failed = |source| RevocationsError::Io { file: file.clone(), source };
-        let text = match fs::read_to_string(&file) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
-            text => text.map_err(failed)?,
-        };
-        let (known, written) =
-            read(&text).map_err(|line| RevocationsError::Line { file: file.clone(), line })?;
-        let still: HashMap<_, _> = known.into_iter().filter(|(_, at)| matters(*at, now)).collect();
-        if still.len() < written || !(text.is_empty() || text.ends_with('\n')) {
-            rewrite(&file, &still).map_err(failed)?;
+        let (lines, cut): (Vec<Line>, bool) = journal::read(&file).map_err(|error| match error {
+            ReadError::Io(source) => failed(source),
+            ReadError::Line(line) => RevocationsError::Line { file: file.clone(), line },
+        })?;
+        let written = lines.len();
+        let mut still = HashMap::new();
+        for Line { at, what } in lines.into_iter().filter(|line| matters(line.at, now)) {
+            let known_at = still.entry(what).or_insert(at);
+            *known_at = at.max(*known_at);
+        }
+        if still.len() < written || cut {
+            let lines = still.iter().map(|(what, at)| Line { at: *at, what: what.clone() });
+            journal::rewrite(&file, lines).map_err(failed)?;
         }
         Ok(Self { known: RwLock::new(still), file, writing: Mutex::new(()) })
     }
@@ -114,7 +117,7 @@ impl Revocations {
         }
         let failed = |source| RevocationsError::Io { file: self.file.clone(), source };
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        append(&self.file, &line).map_err(failed)
+        journal::append(&self.file, &line).map_err(failed)
     }
 }
 
@@ -123,58 +126,11 @@ const fn matters(at: u64, now: u64) -> bool {
     now.saturating_sub(at) <= MAX_LIFETIME
 }
 
-/// The revocations of a file and how many lines they took, or the number of the line that is none.
-///
-/// What follows the last line end was being written when the process ended; nobody was told that it
-/// is done.
-fn read(text: &str) -> Result<(HashMap<Revocation, u64>, usize), usize> {
-    let whole = text.rfind('\n').and_then(|end| text.get(..end)).unwrap_or_default();
-    let mut known = HashMap::new();
-    let mut count = 0;
-    for line in whole.lines() {
-        count += 1;
-        let Line { at, what } = serde_json::from_str(line).map_err(|_| count)?;
-        let known_at = known.entry(what).or_insert(at);
-        *known_at = at.max(*known_at);
-    }
-    Ok((known, count))
-}
-
-fn encode(line: &Line) -> io::Result<Vec<u8>> {
-    let mut bytes = serde_json::to_vec(line)?;
-    bytes.push(b'\n');
-    Ok(bytes)
-}
-
-fn append(path: &Path, line: &Line) -> io::Result<()> {
-    let folder = path.parent().unwrap_or(Path::new("."));
-    fs::create_dir_all(folder)?;
-    let mut file = OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
-    let before = file.metadata()?.len();
-    let written = file.write_all(&encode(line)?).and_then(|()| file.sync_all());
-    if written.is_err() {
-        // Half a line would make the next one unreadable.
-        file.set_len(before)?;
-    }
-    written?;
-    if before == 0 { File::open(folder)?.sync_all() } else { Ok(()) }
-}
-
-/// Puts another file in place in one step.
-fn rewrite(path: &Path, known: &HashMap<Revocation, u64>) -> io::Result<()> {
-    let draft = path.with_extension("ndjson.new");
-    let mut file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&draft)?;
-    for (what, at) in known {
-        file.write_all(&encode(&Line { at: *at, what: what.clone() })?)?;
-    }
-    file.sync_all()?;
-    fs::rename(&draft, path)?;
-    File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::fs;
+
     use super::*;
 
     fn token(id: &str, issued: Option<u64>) -> Token {

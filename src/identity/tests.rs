@@ -27,6 +27,7 @@ impl World {
             nat64: Vec::new(),
             anonymous: None,
             tokens: true,
+            register: egret_policy::RegisterText::default(),
             certificates: true,
         };
         let policy = read_document(&file, &mut problems, |mut root, problems| {
@@ -36,7 +37,12 @@ impl World {
         let state = tempfile::tempdir().unwrap();
         let key = SigningKey::generate().unwrap();
         let keys = TokenKeys::new(vec![key.public().unwrap()], "egret");
-        let identities = Identities::new(Some(keys), None, Revocations::open(state.path(), now()).unwrap());
+        let identities = Identities::new(
+            Some(keys),
+            None,
+            Revocations::open(state.path(), now()).unwrap(),
+            Registry::open(state.path(), now()).unwrap(),
+        );
         Self { policy, key, identities, _state: state }
     }
 

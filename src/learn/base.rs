@@ -81,17 +81,20 @@ fn entries_of(mut table: Table<'_, '_>, problems: &mut Problems) -> Vec<(Unused,
     let shown = shown.trim_matches(['[', ']']).replace('"', "");
     let domains = table.strings("domains", problems);
     let names = domains.iter().flatten().filter_map(|domain| NamePattern::parse(&domain.value).ok());
-    let named = names.map(|pattern| (pattern.to_string(), format!("domains = [\"{pattern}\"]")));
+    let named = names.map(|pattern| {
+        let ports = pattern.ports.as_ref().map_or_else(|| shown.clone(), ToString::to_string);
+        (pattern.to_string(), ports, format!("domains = [\"{pattern}\"]"))
+    });
     let networks = if domains.is_none() { table.strings("addresses", problems) } else { None };
     let literal = networks
         .into_iter()
         .flatten()
-        .map(|net| (net.value.clone(), format!("addresses = [\"{}\"]", net.value)));
+        .map(|net| (net.value.clone(), shown.clone(), format!("addresses = [\"{}\"]", net.value)));
     named
         .chain(literal)
-        .map(|(entry, what)| {
+        .map(|(entry, ports, what)| {
             let line = format!("  {{ {what}{key}, shared_suffix = true }},\n");
-            (Unused { entry, ports: shown.clone(), rule: rule.clone() }, line)
+            (Unused { entry, ports, rule: rule.clone() }, line)
         })
         .collect()
 }

@@ -273,7 +273,7 @@ fn data_in_labels_below_a_wildcard_is_told() {
 #[test]
 fn a_difference_has_what_is_new_and_what_nobody_used() {
     let base = base(
-        "[[allow]]\ndomains = [\"a.example\", \"old.example\", \"*.cdn.example\"]\nports = [443]\n\n[[allow]]\naddresses = [\"203.0.113.0/24\"]\n\n[[allow]]\ndomains = [\"by-hand.example:5000\"]\n",
+        "[[allow]]\ndomains = [\"a.example\", \"old.example:*\", \"*.cdn.example\"]\nports = [443]\n\n[[allow]]\naddresses = [\"203.0.113.0/24\"]\n\n[[allow]]\ndomains = [\"by-hand.example:5000\"]\n",
     );
     let sightings = [
         observed("a.example"),
@@ -287,12 +287,12 @@ fn a_difference_has_what_is_new_and_what_nobody_used() {
         found.unused.iter().flatten().map(|u| format!("{} {} {}", u.entry, u.ports, u.rule)).collect();
     assert_eq!(
         unused,
-        ["old.example 443 rules/learned.toml:1", "203.0.113.0/24 80, 443 rules/learned.toml:5"]
+        ["old.example:* * rules/learned.toml:1", "203.0.113.0/24 80, 443 rules/learned.toml:5"]
     );
     let text = found.to_difference();
     assert!(
         text.starts_with(
-            "+ a.example  ports 80  # 1 request by s, 2026-11-29T18:00:00Z\n- old.example  ports 443"
+            "+ a.example  ports 80  # 1 request by s, 2026-11-29T18:00:00Z\n- old.example:*  ports *"
         ),
         "{text}"
     );

@@ -235,7 +235,27 @@ impl Ledger {
     /// # Errors
     /// The store can't be read.
     pub fn sandboxes(&self) -> Result<Vec<(String, SandboxRow)>, LedgerError> {
-        self.shared.store.sandboxes()
+        self.shared.store.sandboxes("", usize::MAX)
+    }
+
+    /// Sandboxes seen whose ID comes after this one, in order; so many at most. Reads the disk.
+    ///
+    /// # Errors
+    /// The store can't be read.
+    pub fn sandboxes_after(
+        &self,
+        after: &str,
+        most: usize,
+    ) -> Result<Vec<(String, SandboxRow)>, LedgerError> {
+        self.shared.store.sandboxes(after, most)
+    }
+
+    /// A sandbox, if it was seen. Reads the disk.
+    ///
+    /// # Errors
+    /// The store can't be read.
+    pub fn sandbox(&self, id: &str) -> Result<Option<SandboxRow>, LedgerError> {
+        self.shared.store.sandbox(id)
     }
 
     /// The rows of a sandbox; `None` if it was never seen. Reads the disk.

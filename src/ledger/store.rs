@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::fs::OpenOptions;
+use std::ops::Bound;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
@@ -123,16 +124,28 @@ impl Store {
         self.read(|transaction| Ok(transaction.open_table(ROWS)?.len()?))
     }
 
-    /// Every sandbox seen, in order of its ID.
-    pub(super) fn sandboxes(&self) -> Result<Vec<(String, SandboxRow)>, LedgerError> {
+    /// Sandboxes seen whose ID comes after this one, in order; so many at most.
+    pub(super) fn sandboxes(
+        &self,
+        after: &str,
+        most: usize,
+    ) -> Result<Vec<(String, SandboxRow)>, LedgerError> {
         self.read(|transaction| {
             let table = transaction.open_table(SANDBOXES)?;
             let mut out = Vec::new();
-            for entry in table.iter()? {
+            for entry in table.range::<&str>((Bound::Excluded(after), Bound::Unbounded))?.take(most) {
                 let (id, row) = entry?;
                 out.push((id.value().to_owned(), decode(row.value())));
             }
             Ok(out)
+        })
+    }
+
+    /// A sandbox, if it was seen.
+    pub(super) fn sandbox(&self, id: &str) -> Result<Option<SandboxRow>, LedgerError> {
+        self.read(|transaction| {
+            let found = transaction.open_table(SANDBOXES)?.get(id)?;
+            Ok(found.map(|found| decode(found.value())))
         })
     }
 

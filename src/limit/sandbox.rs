@@ -1,42 +1,52 @@
-//! The counts of one sandbox.
+//! The counts of one account.
 
 use std::collections::{HashSet, VecDeque};
-use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
 use egret_policy::units::{Quota, Rate};
-use egret_policy::{Host, Limits, Reason};
-use governor::clock::{Clock, DefaultClock};
-use governor::{DefaultDirectRateLimiter, RateLimiter};
+use egret_policy::{Limits, Reason};
 
 use super::Exceeded;
+use super::clock::Now;
+use super::hosts::HostHash;
+use super::line::{KeptHosts, What};
+use super::rate::{Pace, longest_rest};
 use super::window::Window;
 use crate::relay::Direction;
 
 /// When to come back where a slot may become free at any time.
 const SOON: Duration = Duration::from_secs(1);
 
-/// Most rates that are counted for one sandbox at a time.
+/// Most rates that are counted for one account at a time.
 const MOST_RATES: usize = 16;
 
-/// One sandbox.
+/// Hosts that are told in one line.
+const HOSTS_IN_A_LINE: usize = 256;
+
+/// One account.
 #[derive(Debug, Default)]
 pub(super) struct Sandbox {
     /// One for each rate that was asked for lately: a reload takes effect, and going back and
     /// forth between two rates refills neither.
-    rates: VecDeque<(Rate, DefaultDirectRateLimiter)>,
+    rates: VecDeque<Pace>,
     open: u32,
-    hosts: HashSet<Host>,
+    hosts: HashSet<HostHash>,
+    /// A host that no line tells yet.
+    new_host: Option<HostHash>,
     host_window: Window,
     both: Window,
     up: Window,
     down: Window,
     /// When the last window that may run is over.
     busy_until: Option<Instant>,
+    /// The last line about it: what it grants passes when that is written.
+    pub(super) ticket: u64,
+    /// Is it on the list of those whose lines say more than was used?
+    pub(super) listed: bool,
 }
 
 impl Sandbox {
-    pub(super) fn admit(&mut self, limits: &Limits, now: Instant) -> Result<(), Exceeded> {
+    pub(super) fn admit(&mut self, limits: &Limits, now: Now) -> Result<(), Exceeded> {
         if limits.connections.is_some_and(|most| self.open >= most) {
             return Err(Exceeded {
                 reason: Reason::TooManyConnections,
@@ -44,6 +54,16 @@ impl Sandbox {
                 retry_after: SOON,
             });
         }
+        self.check_bytes(limits, now)?;
+        if let Some(rate) = limits.requests {
+            self.check_rate(rate, now)?;
+        }
+        self.open = self.open.saturating_add(1);
+        Ok(())
+    }
+
+    /// Is anything left of every byte quota?
+    pub(super) fn check_bytes(&mut self, limits: &Limits, now: Now) -> Result<(), Exceeded> {
         for (limit, quota, window) in [
             ("bytes", limits.bytes, &mut self.both),
             ("bytes_up", limits.bytes_up, &mut self.up),
@@ -55,10 +75,6 @@ impl Sandbox {
                 return Err(used_up(limit, window.ends_in(quota, now)));
             }
         }
-        if let Some(rate) = limits.requests {
-            self.check_rate(rate, now)?;
-        }
-        self.open = self.open.saturating_add(1);
         Ok(())
     }
 
@@ -66,18 +82,19 @@ impl Sandbox {
         self.open = self.open.saturating_sub(1);
     }
 
-    pub(super) fn count_host(&mut self, host: &Host, quota: Quota, now: Instant) -> Result<(), Exceeded> {
+    pub(super) fn count_host(&mut self, host: HostHash, quota: Quota, now: Now) -> Result<(), Exceeded> {
         if self.host_window.roll(quota, now) {
             self.hosts.clear();
         }
-        if self.hosts.contains(host) {
+        if self.hosts.contains(&host) {
             return Ok(());
         }
         if self.host_window.left(quota, now) == 0 {
             return Err(used_up("domains", self.host_window.ends_in(quota, now)));
         }
         self.host_window.take(1, quota, now);
-        self.hosts.insert(host.clone());
+        self.hosts.insert(host);
+        self.new_host = Some(host);
         self.busy_for(quota.period, now);
         Ok(())
     }
@@ -88,7 +105,7 @@ impl Sandbox {
         direction: Direction,
         want: usize,
         limits: &Limits,
-        now: Instant,
+        now: Now,
     ) -> usize {
         let (own, own_quota) = match direction {
             Direction::Up => (&mut self.up, limits.bytes_up),
@@ -125,41 +142,119 @@ impl Sandbox {
     }
 
     /// Has it nothing open and no window running?
-    pub(super) fn is_idle(&self, now: Instant) -> bool {
-        self.open == 0 && self.busy_until.is_none_or(|until| until <= now)
+    pub(super) fn is_idle(&self, now: Now) -> bool {
+        self.open == 0 && self.busy_until.is_none_or(|until| until <= now.instant)
     }
 
-    fn check_rate(&mut self, rate: Rate, now: Instant) -> Result<(), Exceeded> {
-        if !self.rates.iter().any(|(known, _)| *known == rate) {
+    /// Is a request under way?
+    pub(super) const fn is_open(&self) -> bool {
+        self.open > 0
+    }
+
+    /// What has to be written down before what was granted may pass.
+    pub(super) fn unkept(&mut self, now: Now) -> Vec<What> {
+        let mut lines = Vec::new();
+        lines.extend(self.both.unkept(now).map(What::Bytes));
+        lines.extend(self.up.unkept(now).map(What::BytesUp));
+        lines.extend(self.down.unkept(now).map(What::BytesDown));
+        if let Some(host) = self.new_host.take()
+            && let Some(window) = self.host_window.settled(now)
+        {
+            lines.push(What::Domains(KeptHosts { window, hosts: vec![host] }));
+        }
+        lines.extend(self.rates.iter_mut().filter_map(|pace| pace.unkept(now)).map(What::Requests));
+        lines
+    }
+
+    /// Do the lines about it say more than was used?
+    pub(super) fn is_ahead(&self) -> bool {
+        [self.both, self.up, self.down].iter().any(Window::is_ahead) || self.rates.iter().any(Pace::is_ahead)
+    }
+
+    /// What was used, exactly, but for the hosts.
+    pub(super) fn settled(&mut self, now: Now) -> Vec<What> {
+        let mut lines = Vec::new();
+        lines.extend(self.both.settled(now).map(What::Bytes));
+        lines.extend(self.up.settled(now).map(What::BytesUp));
+        lines.extend(self.down.settled(now).map(What::BytesDown));
+        lines.extend(self.rates.iter_mut().filter_map(|pace| pace.settled(now)).map(What::Requests));
+        lines
+    }
+
+    /// Everything there is to know, exactly.
+    pub(super) fn all(&mut self, now: Now) -> Vec<What> {
+        let mut lines = self.settled(now);
+        if let Some(window) = self.host_window.settled(now) {
+            let hosts: Vec<_> = self.hosts.iter().copied().collect();
+            let mut told = 0;
+            lines.extend(hosts.chunks(HOSTS_IN_A_LINE).map(|hosts| {
+                told += u64::try_from(hosts.len()).unwrap_or(0);
+                let window = super::window::KeptWindow { used: told, ..window };
+                What::Domains(KeptHosts { window, hosts: hosts.to_vec() })
+            }));
+        }
+        lines
+    }
+
+    /// Takes over what a line of an earlier process says; later lines replace earlier ones.
+    pub(super) fn restore(&mut self, what: What, now: Now) {
+        match what {
+            What::Bytes(window) => self.both = Window::restored(window, now),
+            What::BytesUp(window) => self.up = Window::restored(window, now),
+            What::BytesDown(window) => self.down = Window::restored(window, now),
+            What::Domains(KeptHosts { window, hosts }) => {
+                // The first hosts of a window are as many as it counts.
+                if u64::try_from(hosts.len()).is_ok_and(|count| count >= window.used) {
+                    self.hosts.clear();
+                }
+                self.host_window = Window::restored(window, now);
+                if self.host_window.end().is_some() {
+                    self.hosts.extend(hosts);
+                } else {
+                    self.hosts.clear();
+                }
+            }
+            What::Requests(kept) => {
+                let pace = Pace::restored(kept, now);
+                self.rates.retain(|known| known.rate() != pace.rate());
+                if self.rates.len() >= MOST_RATES {
+                    self.rates.pop_front();
+                }
+                self.rates.push_back(pace);
+            }
+        }
+        let windows = [self.both, self.up, self.down, self.host_window].map(|window| window.end());
+        let ends = windows.into_iter().chain(self.rates.iter().map(Pace::rested));
+        self.busy_until = ends.flatten().max();
+    }
+
+    fn check_rate(&mut self, rate: Rate, now: Now) -> Result<(), Exceeded> {
+        if !self.rates.iter().any(|known| known.rate() == rate) {
             if self.rates.len() >= MOST_RATES {
                 self.rates.pop_front();
             }
-            self.rates.push_back((rate, RateLimiter::direct(governor_quota(rate))));
+            // Most have one rate, and there are many of them.
+            self.rates.reserve_exact(1);
+            self.rates.push_back(Pace::new(rate));
         }
-        self.busy_for(rate.period.saturating_mul(rate.burst.get()), now);
-        let Some((_, limiter)) = self.rates.iter().find(|(known, _)| *known == rate) else {
+        self.busy_for(longest_rest(rate), now);
+        let Some(pace) = self.rates.iter().find(|known| known.rate() == rate) else {
             return Ok(());
         };
-        limiter.check().map_err(|not_until| {
-            let retry_after = not_until.wait_time_from(DefaultClock::default().now());
-            Exceeded { reason: Reason::RateLimited, limit: "requests", retry_after }
+        pace.check().map_err(|retry_after| Exceeded {
+            reason: Reason::RateLimited,
+            limit: "requests",
+            retry_after,
         })
     }
 
-    fn busy_for(&mut self, period: Duration, now: Instant) {
+    fn busy_for(&mut self, period: Duration, now: Now) {
         // A window too long to be added up is never over.
-        let until = now.checked_add(period);
+        let until = now.instant.checked_add(period);
         self.busy_until = self.busy_until.max(until);
     }
 }
 
 fn used_up(limit: &'static str, retry_after: Duration) -> Exceeded {
     Exceeded { reason: Reason::QuotaExceeded, limit, retry_after }
-}
-
-/// One cell each `period / amount`, and `burst` of them at once.
-fn governor_quota(rate: Rate) -> governor::Quota {
-    let each = rate.period.checked_div(rate.amount.get()).filter(|each| !each.is_zero());
-    let quota = governor::Quota::with_period(each.unwrap_or(Duration::from_nanos(1)));
-    quota.unwrap_or(governor::Quota::per_second(NonZeroU32::MIN)).allow_burst(rate.burst)
 }

@@ -64,7 +64,7 @@ where
             Err(_) => pending().await,
         }
     };
-    let relay = tokio::spawn(relay(tunnel, limits, counters.clone(), meter, stopped));
+    let relay = tokio::spawn(relay(tunnel, limits, counters.clone(), meter, Box::pin(stopped)));
     Rig { client, origin, counters, stop, relay }
 }
 

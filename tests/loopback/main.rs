@@ -31,4 +31,5 @@ mod setup;
 #[path = "../support/mod.rs"]
 mod support;
 mod upgrade;
+mod used_limits;
 mod verdicts;

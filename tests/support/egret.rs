@@ -32,9 +32,17 @@ pub struct Builder {
     audit: String,
     shell: Option<String>,
     files: Vec<(String, String)>,
+    control_token: Option<String>,
 }
 
 impl Builder {
+    /// Has the control interface ask for this token, which `Egret::control` then sends.
+    #[must_use]
+    pub fn control_token(mut self, token: &str) -> Self {
+        self.control_token = Some(token.to_owned());
+        self.file("control-token", token)
+    }
+
     /// Listens here instead of on a free port of the loopback; the first address is `Egret::proxy`.
     #[must_use]
     pub fn listen(mut self, proxy: &[SocketAddr], control: SocketAddr) -> Self {
@@ -141,6 +149,7 @@ impl Egret {
             audit: "file = \"{dir}/audit.ndjson\"\n".to_owned(),
             shell: None,
             files: Vec::new(),
+            control_token: None,
         }
     }
 
@@ -157,12 +166,14 @@ impl Egret {
     pub fn configure(&self, config: &str) {
         let listen: Vec<String> = self.listen.iter().map(|a| format!("{:?}", a.to_string())).collect();
         let dir = self.dir().display().to_string();
+        let token = self.builder.control_token.as_ref();
+        let token = token.map(|_| format!("control_token_file = \"{dir}/control-token\"\n"));
         let tls = self.builder.tls.as_ref().map(|lines| format!("tls = \"{}\"\n{lines}\n", self.tls));
         let text = format!(
             "[listen]\nproxy = [{}]\ncontrol = \"{}\"\n{}\n[audit]\n{}\n[state]\ndir = \"{dir}/state\"\n\n{config}",
             listen.join(", "),
             self.control,
-            tls.unwrap_or_default(),
+            token.unwrap_or_default() + &tls.unwrap_or_default(),
             self.builder.audit.replace("{dir}", &dir),
         );
         let draft = self.dir().join("egret.toml.new");
@@ -263,9 +274,19 @@ impl Egret {
 
     /// A request to the control interface.
     pub fn control(&self, method: &str, path: &str) -> Response {
+        self.control_with(method, path, &[], "")
+    }
+
+    /// A request to the control interface with further fields and a body.
+    pub fn control_with(&self, method: &str, path: &str, fields: &[&str], body: &str) -> Response {
         let mut client = Client::connect(self.control);
-        client
-            .send(format!("{method} {path} HTTP/1.1\r\nHost: {}\r\nContent-Length: 0\r\n\r\n", self.control));
+        let token = self.builder.control_token.as_ref();
+        let token = token.map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();
+        let fields: String = fields.iter().map(|field| format!("{field}\r\n")).collect();
+        let (host, length) = (self.control, body.len());
+        client.send(format!(
+            "{method} {path} HTTP/1.1\r\nHost: {host}\r\n{token}{fields}Content-Length: {length}\r\n\r\n{body}"
+        ));
         client.final_response(method)
     }
 

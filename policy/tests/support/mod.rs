@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use egret_policy::reader::{Located, read_document};
 use egret_policy::{
-    Action, Destination, Host, Intent, Listeners, Nat64Prefix, Policy, Problems, Refusal, Resolution, Route,
-    SourceFile, Spot, Surroundings, TargetError, Verdict,
+    Action, Destination, Host, Intent, Listeners, Nat64Prefix, Policy, Problems, Refusal, RegisterText,
+    Registered, Resolution, Route, SourceFile, Spot, Surroundings, TargetError, Verdict,
 };
 
 /// The name under which the main file is cited.
@@ -30,6 +30,19 @@ pub struct World {
     pub tokens: bool,
     /// Are there authorities for certificates?
     pub certificates: bool,
+    /// Networks and policies that may be registered.
+    pub registrable: (Vec<String>, Vec<String>),
+}
+
+impl World {
+    fn register(&self, file: &Arc<SourceFile>) -> RegisterText {
+        let located = |texts: &[String]| {
+            let each = texts.iter().map(|text| Located { value: text.clone(), spot: Spot::new(file, 0..0) });
+            each.collect()
+        };
+        let (networks, policies) = &self.registrable;
+        RegisterText { networks: located(networks), policies: located(policies) }
+    }
 }
 
 /// Reads the policy part of a main file; its keys are all that the file may hold.
@@ -43,6 +56,7 @@ pub fn read(text: &str, world: &World) -> (Arc<Policy>, Problems) {
         nat64: world.nat64.clone(),
         anonymous,
         tokens: world.tokens,
+        register: world.register(&file),
         certificates: world.certificates,
     };
     let mut fetch = |name: &str| {
@@ -113,7 +127,7 @@ pub fn ask(
     answer: &[IpAddr],
     local: &[IpAddr],
 ) -> Outcome {
-    let client = match policy.sandboxes.identify(source) {
+    let client = match policy.sandboxes.identify(source, &Registered::default()) {
         Ok(client) => client,
         Err(refusal) => return Outcome::Refused(refusal),
     };

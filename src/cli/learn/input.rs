@@ -11,7 +11,7 @@ use crate::ledger::Sighting;
 /// Bytes of a line; a longer one is damage, as it is for the ledger.
 const LINE: u64 = 1 << 20;
 /// Damaged lines that are told one by one.
-const TOLD: usize = 10;
+const TOLD: u64 = 10;
 /// How a file begins that gzip has made.
 const GZIP: &[u8] = &[0x1f, 0x8b];
 
@@ -35,7 +35,7 @@ impl Filter {
 /// Reads all files; `-` is standard input. Damage ends it, unless it is skipped.
 pub(super) fn read(files: &[PathBuf], filter: &Filter, skip: bool, rules: &Rules) -> Result<Tally, Stop> {
     let mut tally = Tally::default();
-    let mut damaged = 0;
+    let mut damaged = 0_u64;
     for path in files {
         damaged += read_file(path, |sighting| {
             if !filter.takes(sighting) {
@@ -67,7 +67,7 @@ pub(super) fn read(files: &[PathBuf], filter: &Filter, skip: bool, rules: &Rules
 }
 
 /// Hands on what one file tells; the number of its damaged lines.
-fn read_file(path: &Path, mut take: impl FnMut(&Sighting) -> Result<(), Stop>) -> Result<usize, Stop> {
+fn read_file(path: &Path, mut take: impl FnMut(&Sighting) -> Result<(), Stop>) -> Result<u64, Stop> {
     let name = if path.as_os_str() == "-" { "standard input".into() } else { path.display().to_string() };
     let unreadable = |error: io::Error| stop(BAD_INPUT, &format!("{name} can't be read: {error}"));
     let mut input: Box<dyn BufRead> = if path.as_os_str() == "-" {
@@ -79,7 +79,7 @@ fn read_file(path: &Path, mut take: impl FnMut(&Sighting) -> Result<(), Stop>) -
         let message = format!("{name} is compressed; unpack it: zcat FILE | egret learn -");
         return Err(stop(BAD_INPUT, &message));
     }
-    let (mut line, mut number, mut damaged) = (Vec::new(), 0_u64, 0);
+    let (mut line, mut number, mut damaged) = (Vec::new(), 0_u64, 0_u64);
     while let Some(whole) = next_line(&mut *input, &mut line).map_err(unreadable)? {
         number += 1;
         let what = match Sighting::parse(&line) {

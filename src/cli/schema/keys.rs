@@ -135,6 +135,12 @@ const IDENTITY: &[Key] = &[
         "Public keys of sandbox tokens, up to eight files. Default: none, tokens are off",
     ),
     key("audience", Kind::Text, "What the claim aud of a token has to be. Default: \"egret\""),
+    key(
+        "register",
+        Kind::Texts,
+        "Networks in which sandboxes may be registered through the control interface. Default: none",
+    ),
+    key("register_policies", Kind::Texts, "Policies that these may name. Default: every one"),
 ];
 
 const TIMEOUTS: &[Key] = &[
