@@ -18,6 +18,9 @@ need nodejs node --version
 need python3 python3 --version
 need python3-pip python3 -m pip --version
 need wget wget --version
+need python3-requests /usr/bin/python3 -c "import requests"
+need python3-httpx /usr/bin/python3 -c "import httpx"
+need node-https-proxy-agent env NODE_PATH=/usr/share/nodejs node -e "require('https-proxy-agent')"
 # The parent proxies that egret is tried behind.
 need squid squid -v
 need tinyproxy tinyproxy -v

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use egret_policy::reader::read_document;
 use egret_policy::{
-    Action, Destination, Intent, Listeners, Policy, Problems, RegisterText, Registered, Resolution, SourceFile, Surroundings, Verdict,
+    Action, Destination, Intent, Listeners, Policy, Problems, RegisterText, Registered, Resolution,
+    SourceFile, Surroundings, Verdict,
 };
 use libfuzzer_sys::fuzz_target;
 

@@ -6,8 +6,8 @@ use std::sync::{Arc, LazyLock};
 
 use egret_policy::reader::read_document;
 use egret_policy::{
-    Action, Class, Destination, Intent, Listeners, Policy, Problems, RegisterText, Registered, Resolution, SourceFile, Surroundings,
-    Verdict, classify,
+    Action, Class, Destination, Intent, Listeners, Policy, Problems, RegisterText, Registered, Resolution,
+    SourceFile, Surroundings, Verdict, classify,
 };
 
 const TEXT: &str = r#"

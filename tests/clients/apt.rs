@@ -6,7 +6,7 @@ use std::path::Path;
 
 use aws_lc_rs::digest::{SHA256, digest};
 
-use crate::bench::{Bench, NO, OK, REFUSED, content};
+use crate::bench::{Bench, By, NO, OK, REFUSED, content};
 use crate::tool::{self, Outcome};
 
 type Run = Box<dyn Fn(&Bench, &str, &[&str]) -> Outcome>;
@@ -15,9 +15,9 @@ const PACKAGE: &str = "bittern_1.0_all.deb";
 
 /// A bench whose site is a flat repository without a signature, and how to run apt-get with that
 /// as its only source.
-fn setup() -> Option<(Bench, Run)> {
+fn setup(by: By) -> Option<(Bench, Run)> {
     let program = tool::find("apt-get")?;
-    let bench = Bench::with_files();
+    let bench = Bench::with_files(by);
     publish(&bench.web());
     let run = move |bench: &Bench, url: &str, arguments: &[&str]| {
         let configuration = configure(bench, url);
@@ -86,7 +86,7 @@ fn configure(bench: &Bench, url: &str) -> std::path::PathBuf {
 
 #[test]
 fn it_updates_and_downloads() {
-    let Some((bench, apt)) = setup() else { return };
+    let Some((bench, apt)) = setup(By::Source) else { return };
     for url in bench.urls(OK, "/") {
         apt(&bench, &url, &["update"]).success();
         apt(&bench, &url, &["download", "bittern"]).success();
@@ -99,11 +99,20 @@ fn it_updates_and_downloads() {
 
 #[test]
 fn it_shows_why_it_was_refused() {
-    let Some((bench, apt)) = setup() else { return };
+    let Some((bench, apt)) = setup(By::Source) else { return };
     let [http, https] = bench.urls(NO, "/");
     apt(&bench, &http, &["update"]).fails_saying(&format!("403  egret {REFUSED}"));
     // It takes a refused tunnel for a passing fault, and fails only because it is told to.
     let words = format!("Invalid response from proxy: HTTP/1.1 403 egret {REFUSED}");
     apt(&bench, &https, &["update"]).fails_saying(&words);
     bench.refused_no_over(&["connect", "http"]);
+}
+
+#[test]
+fn it_sends_its_token() {
+    let Some((bench, apt)) = setup(By::Token) else { return };
+    for url in bench.urls(OK, "/") {
+        apt(&bench, &url, &["update"]).success();
+    }
+    bench.settle();
 }

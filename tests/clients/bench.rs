@@ -11,7 +11,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::site::{self, Reply, Served, Site};
-use crate::support::egret::{Builder, Egret};
+use crate::support::egret::{BINARY, Builder, Egret};
 use crate::support::origin::Request;
 use crate::tls;
 use crate::tool;
@@ -33,6 +33,15 @@ const FILE_LENGTH: usize = 300_000;
 /// How long the audit may take to agree with the sites.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// By what egret knows the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum By {
+    /// Its address.
+    Source,
+    /// A token, which it sends when it is asked for one, or unasked.
+    Token,
+}
+
 /// What went each way, and the status of the answer where egret can read it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Moved {
@@ -47,35 +56,38 @@ pub struct Bench {
     pub tls: Site,
     /// A port on which `OK` is allowed but nothing listens.
     pub closed_port: u16,
+    by: By,
+    /// `user:password@`, where the client has a token.
+    credentials: String,
     folder: TempDir,
 }
 
 impl Bench {
     /// A site with `FILE`, that says who was asked for at `/who`, and echoes what is sent to it.
-    pub fn start() -> Self {
-        Self::serving(|_| standard)
+    pub fn start(by: By) -> Self {
+        Self::serving(by, |_| standard)
     }
 
     /// A site with the files that the test puts into `web()`.
-    pub fn with_files() -> Self {
-        Self::serving(site::files)
+    pub fn with_files(by: By) -> Self {
+        Self::serving(by, site::files)
     }
 
     /// The standard site behind an egret that is reached over TLS as well, with these lines about it
     /// and these further tables.
     pub fn over_tls(lines: &str, tables: &str) -> Self {
-        Self::behind(|_| standard, |config| Egret::with(config + tables).tls(lines))
+        Self::behind(By::Source, |_| standard, |config| Egret::with(config + tables).tls(lines))
     }
 
     /// A site of the test's own; `handler` is made from the folder `web()`.
-    pub fn serving<H>(handler: impl FnOnce(&Path) -> H) -> Self
+    pub fn serving<H>(by: By, handler: impl FnOnce(&Path) -> H) -> Self
     where
         H: Fn(&Request) -> Reply + Send + Sync + 'static,
     {
-        Self::behind(handler, Egret::with)
+        Self::behind(by, handler, Egret::with)
     }
 
-    fn behind<H>(handler: impl FnOnce(&Path) -> H, egret: impl FnOnce(String) -> Builder) -> Self
+    fn behind<H>(by: By, handler: impl FnOnce(&Path) -> H, egret: impl FnOnce(String) -> Builder) -> Self
     where
         H: Fn(&Request) -> Reply + Send + Sync + 'static,
     {
@@ -89,8 +101,13 @@ impl Bench {
         let plain = Site::start(handler.clone(), None);
         let tls = Site::start(handler, Some(config));
         let closed_port = closed_port();
-        let egret = egret(configuration(plain.port(), tls.port(), closed_port)).start();
-        Self { egret, plain, tls, closed_port, folder }
+        let (auth, identity, credentials) = match by {
+            By::Source => ("source", String::new(), String::new()),
+            By::Token => token(folder.path()),
+        };
+        let config = identity + &configuration(plain.port(), tls.port(), closed_port, auth);
+        let egret = egret(config).start();
+        Self { egret, plain, tls, closed_port, by, credentials, folder }
     }
 
     /// An empty folder, the client's home and working directory.
@@ -108,7 +125,7 @@ impl Bench {
     }
 
     pub fn proxy_url(&self) -> String {
-        format!("http://{}", self.egret.proxy)
+        format!("http://{}{}", self.credentials, self.egret.proxy)
     }
 
     pub fn http(&self, host: &str, path: &str) -> String {
@@ -159,6 +176,7 @@ impl Bench {
         let ends = records.iter().filter(|r| r["event"] == "close").filter(|close| {
             let decision = decision(&close["id"]);
             assert_eq!((&decision["verdict"], &decision["sandbox"]), (&"allow".into(), &"box".into()));
+            assert_eq!(decision["identity"] == "token", self.by == By::Token, "{decision}");
             decision["protocol"] == protocol && decision["reason"] == "allowed"
         });
         sorted(
@@ -268,11 +286,27 @@ fn closed_port() -> u16 {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
 }
 
-fn configuration(plain: u16, tls: u16, closed: u16) -> String {
+/// Makes a token for the sandbox: how it identifies itself, what egret is told of that, and the
+/// client's credentials.
+fn token(folder: &Path) -> (&'static str, String, String) {
+    let egret = |arguments: &[&str]| {
+        let made = Command::new(BINARY).current_dir(folder).arg("token").args(arguments).output().unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        String::from_utf8(made.stdout).unwrap()
+    };
+    egret(&["keygen", "--out", "token"]);
+    let token =
+        egret(&["mint", "--key", "token.key", "--sandbox", "box", "--policy", "main", "--ttl", "15m"]);
+    let keys = folder.join("token.pub");
+    ("token", format!("[identity]\ntoken_keys = [{keys:?}]\n\n"), format!("box:{}@", token.trim()))
+}
+
+fn configuration(plain: u16, tls: u16, closed: u16, auth: &str) -> String {
     format!(
         "[dns]\nservers = [\"127.0.0.1:9\"]\ntimeout = \"2s\"\n\
          hosts = {{ \"{OK}\" = [\"127.0.0.1\"], \"{OK2}\" = [\"127.0.0.1\"], \"{NO}\" = [\"127.0.0.1\"] }}\n\n\
-         [[sandbox]]\nid = \"box\"\nsource = [\"127.0.0.0/8\"]\npolicy = \"main\"\n\n\
+         [[sandbox]]\nid = \"box\"\nsource = [\"127.0.0.0/8\"]\npolicy = \"main\"\n\
+         auth = \"{auth}\"\n\n\
          [policy.main]\ndefault = \"deny\"\n\n\
          [[policy.main.allow]]\ndomains = [\"{OK}\", \"{OK2}\", \"unknown.test\"]\n\
          addresses = [\"127.0.0.1/32\"]\nports = [{plain}, {closed}]\n\n\

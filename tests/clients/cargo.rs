@@ -6,7 +6,7 @@ use std::process::Command;
 use aws_lc_rs::digest::{SHA256, digest};
 use serde_json::json;
 
-use crate::bench::{Bench, NO, OK, REFUSED};
+use crate::bench::{Bench, By, NO, OK, REFUSED};
 use crate::tool::{self, Outcome};
 
 const MANIFEST: &str = "[package]\nname = \"nestling\"\nversion = \"1.0.0\"\nedition = \"2024\"\n";
@@ -61,15 +61,13 @@ fn fetch(bench: &Bench, caches: &str) -> Outcome {
     tool::run(command)
 }
 
-#[test]
-fn it_fetches_a_crate() {
-    let bench = Bench::with_files();
+fn fetches_a_crate(bench: &Bench) {
     for (caches, url) in ["http", "https"].into_iter().zip(bench.urls(OK, "")) {
         let index = format!("{url}/{caches}");
-        publish(&bench, caches, &index);
-        project(&bench, &index);
+        publish(bench, caches, &index);
+        project(bench, &index);
         let _ = std::fs::remove_file(bench.home().join("Cargo.lock"));
-        fetch(&bench, caches).success();
+        fetch(bench, caches).success();
         let kept = bench.home().join(caches).join("registry/src");
         let registry = std::fs::read_dir(kept).unwrap().next().unwrap().unwrap().path();
         let library = std::fs::read_to_string(registry.join("nestling-1.0.0/src/lib.rs")).unwrap();
@@ -79,8 +77,18 @@ fn it_fetches_a_crate() {
 }
 
 #[test]
+fn it_fetches_a_crate() {
+    fetches_a_crate(&Bench::with_files(By::Source));
+}
+
+#[test]
+fn it_sends_its_token() {
+    fetches_a_crate(&Bench::with_files(By::Token));
+}
+
+#[test]
 fn it_shows_why_http_was_refused() {
-    let bench = Bench::with_files();
+    let bench = Bench::with_files(By::Source);
     project(&bench, &bench.http(NO, "/index"));
     // It prints the body of an answer that it did not expect.
     fetch(&bench, "caches").fails_saying(&format!("\"reason\":\"{REFUSED}\""));
@@ -89,7 +97,7 @@ fn it_shows_why_http_was_refused() {
 
 #[test]
 fn it_shows_the_number_when_a_tunnel_was_refused() {
-    let bench = Bench::with_files();
+    let bench = Bench::with_files(By::Source);
     project(&bench, &bench.https(NO, "/index"));
     // libcurl's words are all it has; CARGO_HTTP_DEBUG=true shows the headers.
     fetch(&bench, "caches").fails_saying("CONNECT tunnel failed, response 403");

@@ -2,25 +2,25 @@
 
 use std::process::Command;
 
-use crate::bench::{Bench, FILE, NO, OK, OK2, REFUSED, content, file};
+use crate::bench::{Bench, By, FILE, NO, OK, OK2, REFUSED, content, file};
 use crate::tool::{self, Outcome};
 
 type Run = Box<dyn Fn(&Bench, &[&str]) -> Outcome>;
 
 /// A bench and how to start curl, or nothing where it is not installed.
-fn setup() -> Option<(Bench, Run)> {
+fn setup(by: By) -> Option<(Bench, Run)> {
     let program = tool::find("curl")?;
     let run = move |bench: &Bench, arguments: &[&str]| {
         let mut command: Command = bench.client(&program);
         command.args(["--silent", "--show-error", "--cacert"]).arg(bench.ca()).args(arguments);
         tool::run(command)
     };
-    Some((Bench::start(), Box::new(run)))
+    Some((Bench::start(by), Box::new(run)))
 }
 
 #[test]
 fn it_downloads() {
-    let Some((bench, curl)) = setup() else { return };
+    let Some((bench, curl)) = setup(By::Source) else { return };
     for path in [FILE, "/chunked"] {
         for url in bench.urls(OK, path) {
             assert!(curl(&bench, &[&url]).success() == file(), "{url}");
@@ -34,7 +34,7 @@ fn it_downloads() {
 
 #[test]
 fn it_asks_for_a_head() {
-    let Some((bench, curl)) = setup() else { return };
+    let Some((bench, curl)) = setup(By::Source) else { return };
     let shown = String::from_utf8(curl(&bench, &["--head", &bench.http(OK, FILE)]).success()).unwrap();
     assert!(shown.starts_with("HTTP/1.1 200 As Asked\r\n"), "{shown}");
     assert!(shown.contains(&format!("\r\nContent-Length: {}\r\n", file().len())), "{shown}");
@@ -43,7 +43,7 @@ fn it_asks_for_a_head() {
 
 #[test]
 fn it_uploads() {
-    let Some((bench, curl)) = setup() else { return };
+    let Some((bench, curl)) = setup(By::Source) else { return };
     let data = content(3 << 20); // beyond the size where curl waits for a 100 (Continue)
     std::fs::write(bench.home().join("data"), &data).unwrap();
     for url in bench.urls(OK, "/upload") {
@@ -57,14 +57,14 @@ fn it_uploads() {
 
 #[test]
 fn it_tunnels_plain_http() {
-    let Some((bench, curl)) = setup() else { return };
+    let Some((bench, curl)) = setup(By::Source) else { return };
     assert!(curl(&bench, &["--proxytunnel", &bench.http(OK, FILE)]).success() == file());
     bench.settle();
 }
 
 #[test]
 fn it_speaks_http_1_0() {
-    let Some((bench, curl)) = setup() else { return };
+    let Some((bench, curl)) = setup(By::Source) else { return };
     for url in bench.urls(OK, FILE) {
         assert!(curl(&bench, &["--http1.0", "--proxy1.0", &bench.proxy_url(), &url]).success() == file());
     }
@@ -73,7 +73,7 @@ fn it_speaks_http_1_0() {
 
 #[test]
 fn it_keeps_one_connection_for_two_hosts() {
-    let Some((bench, curl)) = setup() else { return };
+    let Some((bench, curl)) = setup(By::Source) else { return };
     let (first, second, refused) = (bench.http(OK, "/who"), bench.http(OK2, "/who"), bench.http(NO, "/who"));
     let count = ["--write-out", "%{http_code} %{num_connects}\n", "--output"];
     let mut arguments = Vec::new();
@@ -94,7 +94,7 @@ fn it_keeps_one_connection_for_two_hosts() {
 
 #[test]
 fn it_shows_why_http_was_refused() {
-    let Some((bench, curl)) = setup() else { return };
+    let Some((bench, curl)) = setup(By::Source) else { return };
     // Without --fail it shows the body and ends well; with it, only the number.
     let body = curl(&bench, &[&bench.http(NO, FILE)]).success();
     let problem: serde_json::Value = serde_json::from_slice(&body).unwrap();
@@ -107,7 +107,7 @@ fn it_shows_why_http_was_refused() {
 
 #[test]
 fn it_shows_why_a_tunnel_was_refused() {
-    let Some((bench, curl)) = setup() else { return };
+    let Some((bench, curl)) = setup(By::Source) else { return };
     let url = bench.https(NO, FILE);
     // Its own line has no more than the number; the reason stands in the headers that it shows on
     // request.
@@ -120,7 +120,7 @@ fn it_shows_why_a_tunnel_was_refused() {
 
 #[test]
 fn it_shows_the_refusal_of_an_upload() {
-    let Some((bench, curl)) = setup() else { return };
+    let Some((bench, curl)) = setup(By::Source) else { return };
     std::fs::write(bench.home().join("data"), content(8 << 20)).unwrap();
     let url = bench.http(NO, "/upload");
     for more in [&[][..], &["-H", "Expect:"], &["-H", "Transfer-Encoding: chunked"]] {
@@ -133,7 +133,7 @@ fn it_shows_the_refusal_of_an_upload() {
 
 #[test]
 fn it_tells_causes_apart() {
-    let Some((bench, curl)) = setup() else { return };
+    let Some((bench, curl)) = setup(By::Source) else { return };
     let plain = bench.plain.port();
     let cases = [
         (format!("{NO}:{plain}"), 403, REFUSED),
@@ -151,4 +151,17 @@ fn it_tells_causes_apart() {
         assert!(text.starts_with(&format!("HTTP/1.1 {status} egret {reason}\r\n")), "{url}: {shown:?}");
         assert!(text.ends_with(&status.to_string()), "{url}: {shown:?}");
     }
+}
+
+#[test]
+fn it_sends_its_token() {
+    let Some((bench, curl)) = setup(By::Token) else { return };
+    std::fs::write(bench.home().join("data"), content(3 << 20)).unwrap();
+    for url in bench.urls(OK, "/upload") {
+        assert!(curl(&bench, &["--upload-file", "data", &url]).success() == content(3 << 20), "{url}");
+        // Asks first what it is to send, and begins its upload anew.
+        let asked = curl(&bench, &["--proxy-anyauth", "--upload-file", "data", &url]);
+        assert!(asked.success() == content(3 << 20), "{url}");
+    }
+    bench.settle();
 }

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::bench::{Bench, NO, OK, REFUSED, content};
+use crate::bench::{Bench, By, NO, OK, REFUSED, content};
 use crate::site::{self, Reply};
 use crate::support::http1;
 use crate::support::origin::Request;
@@ -16,10 +16,10 @@ type Run = Box<dyn Fn(&Bench, &[&str]) -> Outcome>;
 const SMART: &str = "/smart/";
 
 /// A bench whose site has the repository `birds.git` with one commit, and how to run git.
-fn setup() -> Option<(Bench, Run)> {
+fn setup(by: By) -> Option<(Bench, Run)> {
     let program = tool::find("git")?;
     let server = program.clone();
-    let bench = Bench::serving(move |web| {
+    let bench = Bench::serving(by, move |web| {
         let (files, web) = (site::files(web), web.to_owned());
         move |request: &Request| match request.path().strip_prefix(SMART) {
             Some(path) => backend(&server, &web, path, request),
@@ -97,7 +97,7 @@ fn cloned(bench: &Bench, folder: &str) -> Vec<u8> {
 
 #[test]
 fn it_clones_over_both_protocols() {
-    let Some((bench, git)) = setup() else { return };
+    let Some((bench, git)) = setup(By::Source) else { return };
     for path in ["/birds.git", "/smart/birds.git"] {
         for (number, url) in bench.urls(OK, path).iter().enumerate() {
             let folder = format!("clone{number}{}", path.replace('/', "-"));
@@ -113,7 +113,7 @@ fn it_clones_over_both_protocols() {
 
 #[test]
 fn it_pushes() {
-    let Some((bench, git)) = setup() else { return };
+    let Some((bench, git)) = setup(By::Source) else { return };
     // Beyond http.postBuffer, so that it is sent in chunks, behind a probe.
     std::fs::write(bench.home().join("work/heron"), content(2 << 20)).unwrap();
     git(&bench, &["-C", "work", "add", "heron"]).success();
@@ -130,7 +130,7 @@ fn it_pushes() {
 
 #[test]
 fn it_shows_the_number_when_it_was_refused() {
-    let Some((bench, git)) = setup() else { return };
+    let Some((bench, git)) = setup(By::Source) else { return };
     // Its own line has no more than the number.
     git(&bench, &["clone", &bench.http(NO, "/birds.git"), "out"])
         .fails_saying("The requested URL returned error: 403");
@@ -142,11 +142,22 @@ fn it_shows_the_number_when_it_was_refused() {
 #[test]
 fn it_shows_why_it_was_refused_when_asked() {
     let Some(program) = tool::find("git") else { return };
-    let bench = Bench::with_files();
+    let bench = Bench::with_files(By::Source);
     for url in bench.urls(NO, "/birds.git") {
         let mut command = isolated(bench.client(&program));
         command.env("GIT_CURL_VERBOSE", "1").args(["clone", &url, "out"]);
         tool::run(command).fails_saying(&format!("HTTP/1.1 403 egret {REFUSED}"));
     }
     bench.refused_no(1, 1);
+}
+
+#[test]
+fn it_sends_its_token() {
+    let Some((bench, git)) = setup(By::Token) else { return };
+    for (number, url) in bench.urls(OK, "/smart/birds.git").iter().enumerate() {
+        let folder = format!("clone{number}");
+        git(&bench, &["clone", "--quiet", url, &folder]).success();
+        assert!(cloned(&bench, &folder) == content(100_000), "{url}");
+    }
+    bench.settle();
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::bench::{Bench, NO, OK, REFUSED};
+use crate::bench::{Bench, By, NO, OK, REFUSED};
 use crate::tool::{self, Outcome};
 
 type Run = Box<dyn Fn(&Bench, &str, &[&str]) -> Outcome>;
@@ -25,9 +25,9 @@ with zipfile.ZipFile(sys.argv[1], "w") as wheel:
 "#;
 
 /// A bench whose site is an index with one project, and how to install that from an index.
-fn setup() -> Option<(Bench, Run)> {
+fn setup(by: By) -> Option<(Bench, Run)> {
     let program = tool::find("python3")?;
-    let bench = Bench::with_files();
+    let bench = Bench::with_files(by);
     let mut probe = tool::command(&program, &bench.home());
     probe.args(["-m", "pip", "--version"]);
     if !tool::run(probe).status.success() {
@@ -58,7 +58,7 @@ fn publish(python: &Path, bench: &Bench) {
 
 #[test]
 fn it_installs() {
-    let Some((bench, pip)) = setup() else { return };
+    let Some((bench, pip)) = setup(By::Source) else { return };
     for index in bench.urls(OK, "/simple/") {
         pip(&bench, &index, &[]).success();
         let module = bench.home().join("out/hatchling_of_egret.py");
@@ -70,7 +70,7 @@ fn it_installs() {
 
 #[test]
 fn it_shows_why_http_was_refused_when_asked() {
-    let Some((bench, pip)) = setup() else { return };
+    let Some((bench, pip)) = setup(By::Source) else { return };
     let index = bench.http(NO, "/simple/");
     // To pip an index that answers with an error is one that has nothing; only --verbose tells.
     pip(&bench, &index, &[]).fails_saying("No matching distribution found for hatchling-of-egret");
@@ -81,7 +81,7 @@ fn it_shows_why_http_was_refused_when_asked() {
 
 #[test]
 fn it_shows_why_a_file_was_refused() {
-    let Some((bench, pip)) = setup() else { return };
+    let Some((bench, pip)) = setup(By::Source) else { return };
     let page = bench.web().join("simple/hatchling-of-egret/index.html");
     let link = bench.http(NO, &format!("/{WHEEL}"));
     std::fs::write(page, format!("<a href=\"{link}\">{WHEEL}</a>")).unwrap();
@@ -92,9 +92,18 @@ fn it_shows_why_a_file_was_refused() {
 
 #[test]
 fn it_shows_why_a_tunnel_was_refused() {
-    let Some((bench, pip)) = setup() else { return };
+    let Some((bench, pip)) = setup(By::Source) else { return };
     // It says so each time it tries again, which is five times if nothing else is set.
     let shown = pip(&bench, &bench.https(NO, "/simple/"), &["--retries=1"]);
     shown.fails_saying(&format!("Tunnel connection failed: 403 egret {REFUSED}"));
     bench.refused_no(0, 2);
+}
+
+#[test]
+fn it_sends_its_token() {
+    let Some((bench, pip)) = setup(By::Token) else { return };
+    for index in bench.urls(OK, "/simple/") {
+        pip(&bench, &index, &["--upgrade"]).success();
+    }
+    bench.settle();
 }
