@@ -7,7 +7,7 @@ mod support;
 
 use std::sync::Arc;
 
-use egret_policy::{Policy, Reason, Registered, Registration};
+use egret_policy::{Listed, Policy, Reason, Registered, Registration};
 use support::World;
 
 const FILE: &str = "
@@ -40,7 +40,7 @@ fn registered(policy: &str) -> Registered {
         workspace: Some("w".into()),
         tool: None,
     };
-    Registered::new(vec![Arc::new(Arc::new(registration))])
+    Registered::new(vec![Arc::new(Listed(Arc::new(registration)))])
 }
 
 #[test]

@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 
 /// Bytes that are read before other connections get their turn. hyper goes on for as long as interim
 /// responses come, and an origin that sends nothing else must not keep the thread.
-const TURN: usize = 64 << 10;
+const TURN: usize = 16 << 10;
 
 /// A socket and the number of bytes that were read from it.
 #[derive(Debug)]

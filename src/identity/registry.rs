@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use egret_policy::units::parse_duration;
-use egret_policy::{Limits, Registered, Registration, is_sandbox_id};
+use egret_policy::{Limits, Listed, Registered, Registration, is_sandbox_id};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
@@ -97,9 +97,9 @@ struct Kept {
 pub struct Entry {
     /// As it was asked for.
     pub wanted: Wanted,
-    /// What identifies its clients, who hold the inner one. Snapshots hold the outer one, for they
-    /// may live on for as long as a look-up takes and are no use.
-    pub registration: Arc<Arc<Registration>>,
+    /// What identifies its clients, who hold what is inside. Snapshots don't, for they may live on
+    /// for as long as a look-up takes and are no use.
+    pub registration: Arc<Listed>,
     /// When it was registered first, in seconds since 1970.
     pub created: u64,
     /// When it ends whatever happens, in seconds since 1970; 0 for never.
@@ -244,7 +244,8 @@ impl Entry {
     fn new(checked: Checked, life: u64, created: u64, expires: Option<u64>, used: u64) -> Self {
         let Checked { wanted, registration, ttl, .. } = checked;
         let registration = Registration { life, ..Registration::clone(&registration) };
-        let (registration, expires) = (Arc::new(registration.into()), AtomicU64::new(expires.unwrap_or(0)));
+        let (registration, expires) =
+            (Arc::new(Listed(Arc::new(registration))), AtomicU64::new(expires.unwrap_or(0)));
         Self { wanted, registration, created, expires, ttl, used: AtomicU64::new(used) }
     }
 
