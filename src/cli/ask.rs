@@ -40,7 +40,7 @@ impl RemoteArgs {
         let answer = runtime.and_then(|runtime| runtime.block_on(asked.send(method, target, json)));
         match answer {
             Ok((401, _)) => Err(format!(
-                "the control interface at {} wants its token: name its file with --token-file",
+                "the control interface at {} wants its token: name the file that holds it with --token-file",
                 self.control
             )),
             answer => answer.map_err(|error| {
