@@ -10,8 +10,10 @@ mod expectation;
 mod explain;
 mod files;
 mod init;
+mod learn;
 mod man;
 mod ready;
+mod replace;
 mod schema;
 mod serve;
 mod test;
@@ -58,6 +60,8 @@ enum Command {
     Init(init::InitArgs),
     /// Show which destinations each sandbox touched
     Domains(domains::DomainsArgs),
+    /// Propose rules for what sandboxes asked for
+    Learn(learn::LearnArgs),
     /// Ask a running proxy whether it is ready
     Ready(ready::ReadyArgs),
     /// Make, inspect and revoke short-lived tokens of sandboxes
@@ -94,6 +98,7 @@ impl Cli {
             Command::Test(args) => args.run(),
             Command::Init(args) => args.run(),
             Command::Domains(args) => args.run(),
+            Command::Learn(args) => args.run(),
             Command::Ready(args) => args.run(),
             Command::Token(args) => args.run(),
             Command::Cert(args) => args.run(),

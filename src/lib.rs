@@ -17,6 +17,7 @@ pub mod entry;
 pub mod forward;
 pub mod http1;
 pub mod identity;
+pub mod learn;
 pub mod ledger;
 pub mod limit;
 pub mod metrics;

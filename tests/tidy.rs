@@ -96,6 +96,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("forward", &["chain::Way", "http1"]),
     ("http1", &[]),
     ("identity", &[]),
+    ("learn", &["ledger::Sighting", "ledger::Verdict"]),
     ("ledger", &["audit::Tap", "audit::Timestamp", "audit::Written"]),
     ("lib", &[]),
     ("limit", &["relay::Direction", "relay::Meter"]),

@@ -4,9 +4,10 @@
 
 use std::sync::Arc;
 
+use crate::guard::Candidate;
 use crate::host::Host;
 use crate::intent::{Action, Intent};
-use crate::policy::{Fallback, Mode, Policy};
+use crate::policy::{Fallback, Mode, Policy, candidates};
 use crate::ports::PortSet;
 use crate::rules::Rule;
 
@@ -47,6 +48,21 @@ impl Policy {
         }
         out.truncate(10);
         out
+    }
+
+    /// The allow rules that accept the intent, as `file:line`, in the order in which they count.
+    /// Looks at no deny rule and at no address of a name.
+    #[must_use]
+    pub fn accepting(&self, intent: &Intent) -> Vec<Arc<str>> {
+        let Some(effective) = self.effective(&intent.client) else { return Vec::new() };
+        let found = candidates(effective, intent, &self.nat64).unwrap_or_default();
+        let cite = |candidate: &Candidate| match candidate {
+            Candidate::Rule { list, rule } => {
+                Some(Arc::clone(&effective.allow.get(*list)?.rule(*rule)?.cite))
+            }
+            Candidate::Default | Candidate::Observe => None,
+        };
+        found.iter().filter_map(cite).collect()
     }
 
     /// One sentence on what holds where no rule matches.

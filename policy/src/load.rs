@@ -24,7 +24,7 @@ struct RuleSet {
 }
 
 /// What of the configuration is not the policy's own but needed for it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Surroundings {
     /// Counts successful loads of this process from 1.
     pub generation: u64,

@@ -224,7 +224,7 @@ pub(crate) fn deny_applies(rule: &Rule, ports: &PortSet, intent: &Intent) -> boo
 }
 
 /// The allow rules that accept the intent so far, in order; the answer of DNS decides between them.
-fn candidates<'a>(
+pub(crate) fn candidates<'a>(
     effective: &'a Effective,
     intent: &Intent,
     nat64: &[Nat64Prefix],

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::{BAD_INPUT, FAILED, complain, say};
+use super::{BAD_INPUT, FAILED, complain, replace, say};
 
 /// The mode of a file that holds a private key.
 pub(super) const SECRET: u32 = 0o600;
@@ -69,7 +69,6 @@ pub(super) fn write_new(files: &[(&Path, &str, u32)]) -> Result<(), Failure> {
 
 /// Puts another text in place of a file in one step.
 pub(super) fn replace(path: &Path, text: &str) -> Result<(), Failure> {
-    let draft = with_ending(path, ".new");
-    let replaced = fs::write(&draft, text).and_then(|()| fs::rename(&draft, path));
-    replaced.map_err(|error| (format!("{} can't be written: {error}", path.display()), FAILED))
+    replace::replace(path, text)
+        .map_err(|error| (format!("{} can't be written, and is as it was: {error}", path.display()), FAILED))
 }

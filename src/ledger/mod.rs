@@ -11,6 +11,7 @@ mod recent;
 mod record;
 mod row;
 mod siblings;
+mod sighting;
 mod since;
 mod store;
 mod worker;
@@ -31,7 +32,9 @@ use tokio::sync::watch;
 use crate::audit::Tap;
 
 pub use recent::{Filter, Listener, Message, RECENT_DECISIONS};
+pub use record::Verdict;
 pub use row::{Counts, DomainRow, NO_HOST, OTHERS, SandboxRow, UNKNOWN};
+pub use sighting::{NotARecord, Sighting};
 pub use since::read_since;
 
 use follow::Reach;

@@ -49,9 +49,12 @@ pub(super) struct Decision {
 
 /// `verdict` of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub enum Verdict {
+    /// Permitted by the policy.
     Allow,
+    /// Refused by the policy.
     Deny,
+    /// Refused by the rules of a policy that only observes.
     WouldDeny,
 }
 

@@ -15,6 +15,7 @@ mod expectations;
 mod explain;
 mod generated;
 mod init;
+mod learn;
 mod ready;
 mod rule_sets;
 mod run;

@@ -1,0 +1,207 @@
+//! `egret learn`: proposes rules for what sandboxes asked for, as the audit files tell it.
+//!
+//! Decides nothing: it reads, asks `crate::learn`, and writes. A rule set is replaced whole or not
+//! at all.
+
+mod input;
+
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use clap::Args;
+use egret_policy::SourceFile;
+
+use super::{BAD_INPUT, ConfigArgs, FAILED, OK, complain, files, say, show};
+use crate::config::Files;
+use crate::learn::{Base, Report, Rules, Settings, judge};
+use crate::ledger::read_since;
+
+/// `--against` found a difference.
+const DIFFERENT: u8 = 1;
+
+#[derive(Debug, Args)]
+pub(super) struct LearnArgs {
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// Only what this sandbox asked for
+    #[arg(long, value_name = "ID")]
+    sandbox: Option<String>,
+    /// Only what was decided by this policy
+    #[arg(long, value_name = "P")]
+    policy: Option<String>,
+    /// Only what was asked for since then: RFC 3339, or how long ago, like 1h
+    #[arg(long, value_name = "TIME")]
+    since: Option<String>,
+    /// Propose destinations on this port too, beside 80 and 443; repeatable
+    #[arg(long = "port", value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    ports: Vec<u16>,
+    /// Propose what the configuration allows already as well
+    #[arg(long)]
+    all: bool,
+    /// Go on where a line is damaged
+    #[arg(long)]
+    skip_damaged: bool,
+    /// Show only what is new or unused in a rule set; exit code 1 if anything is
+    #[arg(long, value_name = "RULES", conflicts_with = "write")]
+    against: Option<PathBuf>,
+    /// Add what is new to a rule set; nothing else in it changes
+    #[arg(long, value_name = "FILE")]
+    write: Option<PathBuf>,
+    /// Print what was learned as JSON
+    #[arg(long)]
+    json: bool,
+    /// Audit files, or - for standard input [default: the configuration's]
+    #[arg(value_name = "AUDIT")]
+    audit: Vec<PathBuf>,
+}
+
+/// A command that can't go on, after it has said why.
+struct Stop(u8);
+
+impl LearnArgs {
+    pub(super) fn run(self) -> u8 {
+        let compares = self.against.is_some();
+        match self.learn() {
+            Ok(code) => code,
+            // For `diff` and its users, 1 is an answer.
+            Err(Stop(FAILED)) if compares => BAD_INPUT,
+            Err(Stop(code)) => code,
+        }
+    }
+
+    fn learn(self) -> Result<u8, Stop> {
+        let since = self.since.as_deref().map(since).transpose()?;
+        let loaded = self.config.load().map_err(Stop)?;
+        let audit =
+            if self.audit.is_empty() { vec![configured(&loaded.settings.audit.file)?] } else { self.audit };
+        let config = Rules::of(loaded.policy);
+        if let Some(policy) = self.policy.as_deref().filter(|policy| !config.knows(policy)) {
+            let policy = policy.escape_debug();
+            complain(&format!(
+                "the configuration has no policy `{policy}`, so none of its deny rules is asked"
+            ));
+        }
+        let filter = input::Filter { sandbox: self.sandbox, policy: self.policy, since };
+        let tally = input::read(&audit, &filter, self.skip_damaged, &config)?;
+        let base = match (&self.against, &self.write) {
+            (Some(path), _) => Some(read_base(path, false)?),
+            (None, Some(path)) => Some(read_base(path, true)?),
+            (None, None) => None,
+        };
+        let settings = Settings { config: &config, base: base.as_ref(), ports: &self.ports, all: self.all };
+        let report = judge(&tally, &settings);
+        if tally.is_empty() {
+            complain("no request was recorded that the options leave over");
+        }
+        check(&report)?;
+        if let (Some(path), Some(base)) = (&self.write, &base) {
+            write(path, base, &report)?;
+        }
+        // A rule set on standard output has them as comments.
+        tell(&report, self.json || base.is_some());
+        let code = if self.against.is_some() && !report.to_difference().is_empty() { DIFFERENT } else { OK };
+        let said = match (self.json, &self.against, &self.write) {
+            (true, _, _) => say(&(serde_json::to_string_pretty(&report).unwrap_or_default() + "\n")),
+            (false, Some(_), _) => say(&report.to_difference()),
+            (false, None, Some(_)) => OK,
+            (false, None, None) => say(&report.to_rule_set()),
+        };
+        if said == OK { Ok(code) } else { Err(Stop(said)) }
+    }
+}
+
+fn stop(code: u8, message: &str) -> Stop {
+    complain(message);
+    Stop(code)
+}
+
+fn since(text: &str) -> Result<String, Stop> {
+    let wrong =
+        || stop(BAD_INPUT, &format!("--since {}: write 2026-11-29T18:15:48Z or 1h", text.escape_debug()));
+    read_since(text, SystemTime::now()).ok_or_else(wrong)
+}
+
+fn configured(audit: &Path) -> Result<PathBuf, Stop> {
+    if audit.as_os_str() == "-" {
+        let message = "the configuration sends the audit to standard output; name the files that keep it";
+        return Err(stop(BAD_INPUT, message));
+    }
+    Ok(audit.to_path_buf())
+}
+
+/// The rule set at a path; where there `may_be_none`, an empty one for none.
+fn read_base(path: &Path, may_be_none: bool) -> Result<Base, Stop> {
+    let name = path.display().to_string();
+    let text = match Files::default().read(path) {
+        Ok(text) => text,
+        Err(error) if may_be_none && error.kind() == std::io::ErrorKind::NotFound => String::new(),
+        Err(error) => return Err(stop(BAD_INPUT, &format!("{name} can't be read: {error}"))),
+    };
+    Base::read(&SourceFile::new(&name, text)).map_err(|problems| {
+        show(&problems);
+        stop(BAD_INPUT, &format!("{name} is no rule set that loads"))
+    })
+}
+
+/// What is proposed must be what a policy would load.
+fn check(report: &Report) -> Result<(), Stop> {
+    Rules::read(&SourceFile::new("the learned rules", report.to_rule_set())).map(|_| ()).map_err(|problems| {
+        show(&problems);
+        stop(FAILED, "the learned rules would not load; this is a fault of egret")
+    })
+}
+
+/// Adds what is new to the file, after it was seen to load.
+fn write(path: &Path, base: &Base, report: &Report) -> Result<(), Stop> {
+    let present = base.file().text();
+    let addition = report.to_addition(present);
+    if addition.is_empty() {
+        complain(&format!("nothing is new; {} is as it was", path.display()));
+        return Ok(());
+    }
+    let text = format!("{present}{addition}");
+    Base::read(&SourceFile::new(base.file().name(), text.clone())).map_err(|problems| {
+        show(&problems);
+        let message = format!(
+            "{} can't be added to, and is as it was; write its rules as [[allow]] tables",
+            path.display()
+        );
+        stop(BAD_INPUT, &message)
+    })?;
+    files::replace(path, &text).map_err(|(message, code)| stop(code, &message))?;
+    let added = report.new.as_deref().unwrap_or_default().len();
+    complain(&format!("{}: {} added", path.display(), count(added as u64, "rule")));
+    Ok(())
+}
+
+/// What a person should know beside the output.
+fn tell(report: &Report, in_full: bool) {
+    let proposed = count(report.proposed.len() as u64, "rule");
+    let mut text = format!("{proposed} for {}", count(report.whole.requests, "request"));
+    if !report.allowed.is_empty() {
+        text.push_str(&format!("; {} allowed already", count(report.allowed.len() as u64, "destination")));
+    }
+    if !report.not_proposed.is_empty() {
+        text.push_str(&format!("; {} not proposed", count(report.not_proposed.len() as u64, "destination")));
+    }
+    complain(&text);
+    if !in_full {
+        return;
+    }
+    for doubtful in report.allowed.iter().filter(|allowed| !allowed.doubts.is_empty()).take(TOLD) {
+        complain(&format!("allowed: {}", doubtful.to_line()));
+    }
+    for not_proposed in report.not_proposed.iter().take(TOLD) {
+        complain(&format!("not proposed: {}", not_proposed.to_line()));
+    }
+    if let Some(more) = report.not_proposed.len().checked_sub(TOLD).filter(|more| *more > 0) {
+        complain(&format!("not proposed: {more} more, which --json shows"));
+    }
+}
+
+/// Destinations that are told on standard error.
+const TOLD: usize = 20;
+
+fn count(number: u64, of: &str) -> String {
+    format!("{number} {of}{}", if number == 1 { "" } else { "s" })
+}
