@@ -2,10 +2,10 @@
 //!
 //! Callers encode their record to a line and queue it; the first of them appends whatever is queued
 //! with one write and then wakes the waiters (group commit), or a thread does, where the file may
-//! keep it waiting. A decision is only reported as recorded
-//! after the system accepted its bytes, so that killing the process loses none that was acted
-//! upon. Memory is bounded everywhere. `seq` counts the records of one process, from 1, in the order
-//! of the file: a gap is a record that somebody took out.
+//! keep it waiting. A decision is only reported as recorded after the system accepted its bytes, so
+//! that killing the process loses none that was acted upon. Memory is bounded everywhere. `seq` counts
+//! the records of one process, from 1, in the order of the file: a gap is a record that somebody took
+//! out.
 //!
 //! Never written: query strings, header values, bodies, tokens, userinfo. There is no field for
 //! them. Text from outside is bounded ([`Text`]) and escaped to printable ASCII.

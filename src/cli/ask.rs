@@ -38,7 +38,15 @@ impl RemoteArgs {
         let asked = Asked::new(self.control, self.token_file.as_deref())?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let answer = runtime.and_then(|runtime| runtime.block_on(asked.send(method, target, json)));
-        answer.map_err(|error| format!("the control interface at {} does not answer: {error}", self.control))
+        match answer {
+            Ok((401, _)) => Err(format!(
+                "the control interface at {} wants its token: name the file that holds it with --token-file",
+                self.control
+            )),
+            answer => answer.map_err(|error| {
+                format!("the control interface at {} does not answer: {error}", self.control)
+            }),
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use egret_policy::{
-    Client, Host, Intent, NearMiss, Policy, Reason, Refusal, Resolution, Verdict as PolicyVerdict,
+    Client, Host, Identity, Intent, NearMiss, Policy, Reason, Refusal, Resolution, Verdict as PolicyVerdict,
 };
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +22,8 @@ use crate::identity::Snapshot;
 #[serde(deny_unknown_fields)]
 pub(super) struct Question {
     pub(super) sandbox: String,
+    /// The policy that its token names; without one, the configuration knows the sandbox.
+    pub(super) policy: Option<String>,
     pub(super) method: Option<String>,
     pub(super) target: String,
     pub(super) host_header: Option<String>,
@@ -65,7 +67,9 @@ pub(super) type Addresses = Result<Vec<IpAddr>, Refusal>;
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Unanswered {
     #[error("there is no sandbox `{}`; known: {known}", id.escape_debug())]
-    NoSandbox { id: String, known: String },
+    UnknownSandbox { id: String, known: String },
+    #[error("there is no policy `{}`; write [policy.NAME] in the configuration", .0.escape_debug())]
+    UnknownPolicy(String),
     /// Nobody can say what the name's addresses are.
     #[error("{0}")]
     NoAddresses(String),
@@ -94,7 +98,10 @@ impl Decider {
         question: &Question,
         look_up: impl FnOnce(&str) -> Result<Addresses, String>,
     ) -> Result<Answer, Unanswered> {
-        let client = self.client(&question.sandbox)?;
+        let client = match &question.policy {
+            Some(policy) => self.by_token(&question.sandbox, policy)?,
+            None => self.client(&question.sandbox)?,
+        };
         let method = question.method.as_deref();
         let asked = question::read(method, &question.target, question.host_header.as_deref());
         let (destination, action) = match asked {
@@ -147,8 +154,17 @@ impl Decider {
         self.policy.sandboxes.by_id(sandbox).or_else(registered).ok_or_else(|| {
             let registered = self.registered.iter().map(|entry| entry.registration.id.to_string());
             let known: Vec<_> = self.policy.sandboxes.ids().chain(registered).collect();
-            Unanswered::NoSandbox { id: sandbox.to_owned(), known: known.join(", ") }
+            Unanswered::UnknownSandbox { id: sandbox.to_owned(), known: known.join(", ") }
         })
+    }
+
+    /// A client whose token says who it is, and which policy holds for it.
+    fn by_token(&self, sandbox: &str, policy: &str) -> Result<Client, Unanswered> {
+        if !self.policy.has(policy) {
+            return Err(Unanswered::UnknownPolicy(policy.to_owned()));
+        }
+        let source = IpAddr::from([0, 0, 0, 0]);
+        Ok(Client { sandbox: sandbox.into(), policy: policy.into(), identity: Identity::Source, source })
     }
 
     fn refuse(&self, intent: &Intent, refusal: &Refusal, addresses: Vec<IpAddr>) -> Answer {

@@ -66,7 +66,7 @@ impl Case {
             check_rule(rule, problems);
         }
         let (sandbox, target) = (sandbox?.value, target?.value);
-        let question = Question { sandbox, method, target, host_header: None, addresses };
+        let question = Question { sandbox, policy: None, method, target, host_header: None, addresses };
         let reason = reason.map(|reason| reason.value);
         let rule = rule.map(|rule| rule.value);
         Some(Self { spot, name, question, verdict: verdict?, reason, rule, policy })

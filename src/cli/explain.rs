@@ -10,6 +10,7 @@ use egret_policy::Refusal;
 
 use super::decide::{Addresses, Answer, Decider, Question, Unanswered};
 use super::{BAD_INPUT, ConfigArgs, FAILED, OK, complain, say};
+use crate::config::Files;
 use crate::identity::{self, Registry};
 use crate::resolve::{Resolver, ResolverSettings};
 
@@ -17,9 +18,15 @@ use crate::resolve::{Resolver, ResolverSettings};
 pub(super) struct ExplainArgs {
     #[command(flatten)]
     config: ConfigArgs,
+    /// Name pattern to allow, with the built-in defaults; repeatable
+    #[arg(long, value_name = "PATTERN")]
+    allow: Vec<String>,
     /// Sandbox that asks
     #[arg(long, value_name = "ID", default_value = "local")]
     sandbox: String,
+    /// Policy of a sandbox that only its token knows
+    #[arg(long, value_name = "NAME")]
+    policy: Option<String>,
     /// HTTP method [default: GET for a URL, CONNECT for host:port]
     #[arg(long, value_name = "M")]
     method: Option<String>,
@@ -30,7 +37,7 @@ pub(super) struct ExplainArgs {
     #[arg(long)]
     json: bool,
     /// Answer JSON lines from a file, or - for standard input
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["target", "method", "addresses"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["target", "method", "addresses", "policy"])]
     batch: Option<PathBuf>,
     /// URL or host:port
     #[arg(required_unless_present = "batch")]
@@ -51,8 +58,8 @@ struct Names {
 
 impl ExplainArgs {
     pub(super) fn run(self) -> u8 {
-        let loaded = match self.config.load() {
-            Ok(loaded) => loaded,
+        let loaded = match self.config.load_noting(self.allow, &mut Files::default()) {
+            Ok((loaded, _)) => loaded,
             Err(code) => return code,
         };
         let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
@@ -78,11 +85,23 @@ impl ExplainArgs {
         }
         let addresses = (!self.addresses.is_empty()).then_some(self.addresses);
         let target = self.target.unwrap_or_default();
-        let question =
-            Question { sandbox: self.sandbox, method: self.method, target, host_header: None, addresses };
+        let question = Question {
+            sandbox: self.sandbox,
+            policy: self.policy,
+            method: self.method,
+            target,
+            host_header: None,
+            addresses,
+        };
         match explainer.answer(&question) {
             Ok(answer) if self.json => answer.code().max(say(&answer.to_json())),
             Ok(answer) => answer.code().max(say(&answer.to_text(&question))),
+            Err(error @ Unanswered::UnknownSandbox { .. }) => {
+                complain(&format!(
+                    "{error}; name one with --sandbox ID, a token's with --policy NAME as well"
+                ));
+                BAD_INPUT
+            }
             Err(error) => {
                 complain(&error.to_string());
                 BAD_INPUT

@@ -93,8 +93,13 @@ struct Bound {
 }
 
 fn bind(settings: &Settings) -> Result<Bound, String> {
-    let listen =
-        |address| server::bind(address).map_err(|error| format!("{address} can't be listened on: {error}"));
+    let listen = |address| {
+        server::bind(address).map_err(|error| {
+            let in_use = error.kind() == std::io::ErrorKind::AddrInUse;
+            let help = if in_use { "stop what has it, or change [listen]" } else { "change [listen]" };
+            format!("{address} can't be listened on: {error}; {help}")
+        })
+    };
     let plain = settings.listen.proxy.iter().map(|&address| (address, Door::Plain));
     let tls = settings.listen.tls.iter().map(|&address| (address, Door::Tls));
     let proxy = plain.chain(tls).map(|(address, door)| Ok((listen(address)?, door)));
@@ -103,6 +108,18 @@ fn bind(settings: &Settings) -> Result<Bound, String> {
     let bound = proxy.iter().map(|(listener, _)| listener).chain([&control]).map(TcpListener::local_addr);
     let bound = bound.collect::<Result<_, _>>().map_err(|error| error.to_string())?;
     Ok(Bound { proxy, control, own: Listeners { bound } })
+}
+
+impl Bound {
+    /// What is where, for the log.
+    fn doors(&self) -> String {
+        let clients = self.proxy.iter().map(|(_, door)| match door {
+            Door::Plain => "proxy",
+            Door::Tls => "tls",
+        });
+        let doors = clients.chain(["control"]).zip(&self.own.bound);
+        doors.map(|(what, address)| format!("{what} {address}")).collect::<Vec<_>>().join(", ")
+    }
 }
 
 async fn serve(loaded: Loaded, source: ConfigSource, files: Files, budget: Budget) -> Result<(), String> {
@@ -161,7 +178,7 @@ async fn serve(loaded: Loaded, source: ConfigSource, files: Files, budget: Budge
         signals: signals.clone(),
         token: settings.listen.control_token.clone(),
     };
-    let addresses: Vec<_> = bound.own.bound.iter().map(ToString::to_string).collect();
+    let doors = bound.doors();
     for (listener, door) in bound.proxy {
         let server = Arc::clone(&server);
         let stopping = signals.draining();
@@ -176,7 +193,7 @@ async fn serve(loaded: Loaded, source: ConfigSource, files: Files, budget: Budge
     tokio::spawn(tidy(Arc::clone(&egress)));
     tokio::spawn(expire(Arc::clone(&egress)));
     let connections = budget.connections;
-    tracing::info!(listen = %addresses.join(", "), connections, "egret is serving");
+    tracing::info!(listen = doors, connections, "egret is serving");
     stops.wait(&audit, &reload_on_hangup).await;
     drain(&server, &signals, settings.timeouts.drain, &mut stops).await;
     let stopped = audit.shutdown().await.map_err(|error| error.to_string());

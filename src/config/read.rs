@@ -20,6 +20,8 @@ use crate::resolve::{DnsServers, ServerSpec};
 
 /// Each may have to be tried for a token, so there must not be many.
 const MOST_KEYS: usize = 8;
+const TOKEN_FILE: &str =
+    "write a random token of 16 characters or more into it, as of `openssl rand -hex 24`";
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// Reads everything but `deny`, `policy` and `sandbox`.
@@ -28,7 +30,9 @@ pub(super) fn settings(
     files: &mut Files,
     problems: &mut Problems,
 ) -> (Settings, Reloadable) {
-    let (listen, tls) = read_listen(root.table("listen", problems), files, problems);
+    let listen = root.table("listen", problems);
+    let names_token = listen.as_ref().is_some_and(|table| table.has("control_token_file"));
+    let (listen, tls) = read_listen(listen, files, problems);
     let (dns, nat64) = read_dns(root.table("dns", problems), problems);
     let audit = read_audit(root.table("audit", problems), problems);
     let mut state_dir = PathBuf::from("egret-state");
@@ -39,7 +43,7 @@ pub(super) fn settings(
         state.finish(problems);
     }
     let (anonymous, register, tokens) = read_identity(root.table("identity", problems), files, problems);
-    if let (Some(network), None) = (register.networks.first(), &listen.control_token) {
+    if let (Some(network), false) = (register.networks.first(), names_token) {
         let message = "`register` needs `control_token_file`: else whoever reaches the control interface could make a sandbox of itself";
         problems.error(&network.spot, message, "add `control_token_file` to [listen]");
     }
@@ -65,6 +69,8 @@ fn read_listen(
     let Some(mut table) = table else {
         return (listen, TlsPart::default());
     };
+    // One that can't be read is an error of its own.
+    let names_token = table.has("control_token_file");
     let tls = tls::read(&mut table, files, problems);
     listen.tls.clone_from(&tls.addresses);
     if let Some(written) = table.strings("proxy", problems) {
@@ -107,7 +113,7 @@ fn read_listen(
         problems.error(&table.spot(), message, "give the control interface a port of its own");
     }
     if !listen.control.ip().is_loopback()
-        && listen.control_token.is_none()
+        && !names_token
         && let Some(control) = control
     {
         let message = "a control interface beyond loopback needs `control_token_file`";
@@ -149,11 +155,11 @@ fn read_token(file: &Located<String>, problems: &mut Problems) -> Option<String>
         Ok(text) if text.trim().len() >= 16 => Some(text.trim().to_owned()),
         Ok(_) => {
             let message = format!("the token in {} is shorter than 16 characters", file.value);
-            problems.error(&file.spot, message, "write a long random one");
+            problems.error(&file.spot, message, TOKEN_FILE);
             None
         }
         Err(cause) => {
-            problems.error(&file.spot, format!("{} can't be read: {cause}", file.value), "");
+            problems.error(&file.spot, format!("{} can't be read: {cause}", file.value), TOKEN_FILE);
             None
         }
     }

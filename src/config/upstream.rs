@@ -2,6 +2,7 @@
 //!
 //! A password stands in a file of its own: text of the configuration is shown in messages.
 
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
@@ -13,6 +14,7 @@ use super::{Files, StaticHosts};
 use crate::chain::{Chain, Credentials, NoProxy, Parent};
 
 const EXAMPLE: &str = "write a URL like \"http://proxy.corp.example:3128\"";
+const CREDENTIALS: &str = "write one line into it, user:password";
 const NO_PROXY: &str = "write a name, `*.name`, `**.name`, an address or a network";
 
 /// The chain, and where its parent is named.
@@ -141,11 +143,12 @@ fn read_credentials(
     let (cause, help) = match files.read_secret(Path::new(&file.value)) {
         Ok(text) => match Credentials::parse(&text) {
             Ok(credentials) => return Some(credentials),
-            Err(cause) => (cause.to_string(), "write one line, user:password".to_owned()),
+            Err(cause) => (cause.to_string(), CREDENTIALS.to_owned()),
         },
-        Err(cause) => {
+        Err(cause) if cause.kind() == io::ErrorKind::PermissionDenied => {
             (cause.to_string(), format!("let egret and nobody else read it: chmod 600 {}", file.value))
         }
+        Err(cause) => (cause.to_string(), CREDENTIALS.to_owned()),
     };
     problems.error(&file.spot, format!("the credentials {} can't be used: {cause}", file.value), help);
     None

@@ -85,3 +85,22 @@ fn a_warning_leaves_the_configuration_valid() {
     assert_eq!((run.code, run.stdout.as_str()), (0, "the configuration is valid\n"), "{run:?}");
     assert!(run.stderr.contains("warning: `a.example` never matches"), "{run:?}");
 }
+
+#[test]
+fn files_of_secrets_that_are_missing_are_said_once_with_what_to_write() {
+    let text = "[listen]\ncontrol_token_file = \"no-token\"\ncontrol = \"0.0.0.0:3129\"\n\
+                [identity]\nregister = [\"10.0.0.0/8\"]\n\
+                [upstream]\nproxy = \"http://192.0.2.1:3128\"\ncredentials_file = \"no-credentials\"\n";
+    let dir = folder(&[("egret.toml", text)]);
+    let run = egret(dir.path(), &["check"]);
+    assert_eq!((run.code, run.stdout.as_str()), (2, ""), "{run:?}");
+    for part in [
+        "no-token can't be read",
+        "write a random token of 16 characters or more into it",
+        "the credentials no-credentials can't be used",
+        "write one line into it, user:password",
+        "egret: 2 errors in the configuration\n",
+    ] {
+        assert!(run.stderr.contains(part), "{part} is not in\n{}", run.stderr);
+    }
+}

@@ -69,7 +69,37 @@ fn an_unknown_sandbox_is_bad_input() {
     let dir = folder(&[("egret.toml", CONFIG)]);
     let run = egret(dir.path(), &["explain", "--sandbox", "t", "a.example:443"]);
     assert_eq!((run.code, run.stdout.as_str()), (2, ""), "{run:?}");
-    assert_eq!(run.stderr, "egret: there is no sandbox `t`; known: s\n");
+    assert_eq!(
+        run.stderr,
+        "egret: there is no sandbox `t`; known: s; name one with --sandbox ID, a token's with --policy NAME as well\n"
+    );
+}
+
+#[test]
+fn a_sandbox_that_only_its_token_knows() {
+    let dir = folder(&[("egret.toml", CONFIG)]);
+    let ask = |policy| {
+        let args = ["explain", "--sandbox", "t", "--policy", policy, "b.example:443"];
+        egret(dir.path(), &args)
+    };
+    let run = ask("p");
+    assert_eq!((run.code, run.stderr.as_str()), (3, ""), "{run:?}");
+    assert!(run.stdout.contains("\n  sandbox   t\n  policy    p\n"), "{run:?}");
+    let run = ask("q");
+    assert_eq!((run.code, run.stdout.as_str()), (2, ""), "{run:?}");
+    assert_eq!(run.stderr, "egret: there is no policy `q`; write [policy.NAME] in the configuration\n");
+}
+
+#[test]
+fn patterns_of_the_built_in_defaults() {
+    let dir = folder(&[]);
+    let args = ["explain", "--allow", "a.example", "--address", "93.184.216.34", "https://a.example/"];
+    let run = egret(dir.path(), &args);
+    assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{run:?}");
+    let dir = folder(&[("egret.toml", CONFIG)]);
+    let run = egret(dir.path(), &[&args[..], &["--config", "egret.toml"]].concat());
+    assert_eq!((run.code, run.stdout.as_str()), (2, ""), "{run:?}");
+    assert!(run.stderr.contains("--allow goes with the built-in defaults"), "{run:?}");
 }
 
 #[test]

@@ -80,13 +80,15 @@ fn it_shows_every_setting() {
     let written = fs::read_to_string(dir.path().join("egret.toml")).unwrap();
     let shown: BTreeSet<_> = written
         .lines()
-        .filter_map(|line| line.trim_start_matches('#').split_once(" = "))
+        .filter_map(|line| line.trim_start_matches(['#', ' ']).split_once(" = "))
         .map(|l| l.0)
         .collect();
     let schema: Value = serde_json::from_str(&egret(dir.path(), &["schema"]).stdout).unwrap();
     let tables = &schema["properties"];
     let policy = &tables["policy"]["additionalProperties"]["properties"];
-    for table in ["listen", "dns", "audit", "state", "identity", "timeouts"].map(|name| &tables[name]) {
+    for table in
+        ["listen", "dns", "audit", "state", "identity", "timeouts", "upstream"].map(|name| &tables[name])
+    {
         assert_all_shown(table, &shown);
     }
     assert_all_shown(&policy["limits"], &shown);

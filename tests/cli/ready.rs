@@ -39,6 +39,16 @@ fn a_proxy_that_is_not_ready_says_why() {
 }
 
 #[test]
+fn a_proxy_that_wants_its_token() {
+    let run = ask("HTTP/1.1 401 Unauthorized\r\nConnection: close\r\n\r\n{}");
+    assert_eq!((run.code, run.stdout.as_str()), (1, ""), "{run:?}");
+    assert!(
+        run.stderr.ends_with(" wants its token: name the file that holds it with --token-file\n"),
+        "{run:?}"
+    );
+}
+
+#[test]
 fn a_proxy_that_is_ready() {
     let run = ask("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n");
     assert_eq!((run.code, run.stdout.as_str(), run.stderr.as_str()), (0, "ready\n", ""), "{run:?}");

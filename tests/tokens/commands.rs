@@ -108,6 +108,8 @@ fn what_the_proxy_would_refuse_is_not_made() {
         let output = egret(&arguments);
         assert_eq!(output.status.code(), Some(2), "{more:?}: {}", error_of(&output));
         assert!(output.stdout.is_empty());
+        let named = more.iter().any(|word| error_of(&output).contains(word));
+        assert!(named, "{more:?}: {}", error_of(&output));
     }
     for arguments in
         [&["token", "revoke"][..], &["token", "revoke", "a b"], &["token", "revoke", "a", "--sandbox", "b"]]

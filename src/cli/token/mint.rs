@@ -9,7 +9,9 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::{BAD_INPUT, FAILED, Failure, finish, read_file};
-use crate::identity::{Audience, Claims, LimitClaims, MAX_LIFETIME, MAX_TOKEN, SigningKey, now, sign};
+use crate::identity::{
+    Audience, BadClaim, Claims, LimitClaims, MAX_LIFETIME, MAX_TOKEN, SigningKey, now, sign,
+};
 
 /// Octets of randomness in a token's ID.
 const ID_LENGTH: usize = 16;
@@ -84,7 +86,7 @@ impl MintArgs {
             tool: self.tool,
             limits: read_limits(&self.limits)?,
         };
-        claims.check().map_err(|error| (error.to_string(), BAD_INPUT))?;
+        claims.check().map_err(|claim| (bad_option(claim), BAD_INPUT))?;
         let token = sign(&claims, &key).map_err(|error| (error.to_string(), FAILED))?;
         if token.len() > MAX_TOKEN {
             return Err((
@@ -94,6 +96,19 @@ impl MintArgs {
         }
         let url = url.map(|authority| format!("http://{}:{token}@{authority}", claims.sub));
         Ok(Minted { token, url, claims })
+    }
+}
+
+/// The option that a claim was made of, and what it may be.
+fn bad_option(claim: BadClaim) -> String {
+    match claim.0 {
+        "sub" => "--sandbox: write 1 to 64 of A-Z a-z 0-9 . _ -".to_owned(),
+        "src" => "--source: write a network or an address, as 172.30.0.0/24".to_owned(),
+        "workspace" | "tool" => format!("--{}: write at most 128 bytes, no control characters", claim.0),
+        other => match other.strip_prefix("limits.") {
+            Some(key) => format!("--limit {key}: write a value as in the `limits` of a policy"),
+            None => claim.to_string(),
+        },
     }
 }
 
