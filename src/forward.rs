@@ -97,7 +97,7 @@ impl Upstream {
     pub async fn send(&mut self, request: Request<OutBody>) -> Result<Response<Incoming>, SendError> {
         let received = self.socket.received();
         let sending = self.sender.try_send_request(request);
-        match drive(&mut self.driver, sending).await {
+        match drive(&self.socket, &mut self.driver, sending).await {
             Ok(response) => Ok(response),
             Err(mut error) => {
                 let unsent = error.take_message();
@@ -109,7 +109,7 @@ impl Upstream {
 
     /// Drives the connection until `future` is done.
     pub async fn drive<F: Future>(&mut self, future: F) -> F::Output {
-        drive(&mut self.driver, future).await
+        drive(&self.socket, &mut self.driver, future).await
     }
 
     /// The connection, if it can serve another request after a complete exchange.
@@ -134,9 +134,10 @@ impl Upstream {
 }
 
 /// Polls the connection along with a future that waits for something from it.
-async fn drive<F: Future>(driver: &mut Option<Driver>, future: F) -> F::Output {
+async fn drive<F: Future>(socket: &OriginSocket, driver: &mut Option<Driver>, future: F) -> F::Output {
     let mut future = std::pin::pin!(future);
     poll_fn(|cx| {
+        socket.begin_turn();
         poll_driver(driver, cx);
         future.as_mut().poll(cx)
     })

@@ -4,6 +4,7 @@
 //! the configuration, and is looked at again whenever a client is identified.
 
 use std::net::IpAddr;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use ipnet::IpNet;
@@ -11,10 +12,13 @@ use ipnet::IpNet;
 use crate::limits::Limits;
 
 /// A registered sandbox.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Registration {
     /// The sandbox ID.
     pub id: Arc<str>,
+    /// Which of those that had the ID one after the other: what replaces one has the same, what is
+    /// registered after one was removed has another.
+    pub life: u64,
     /// The clients that are this sandbox.
     pub sources: Vec<IpNet>,
     /// The name of the policy that holds for it.
@@ -27,10 +31,23 @@ pub struct Registration {
     pub tool: Option<Arc<str>>,
 }
 
+/// A registration as tables hold it, all of them the same one: who counts those that hold what is
+/// inside counts clients.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Listed(pub Arc<Registration>);
+
+impl Deref for Listed {
+    type Target = Arc<Registration>;
+
+    fn deref(&self) -> &Arc<Registration> {
+        &self.0
+    }
+}
+
 /// All registrations. No two of them hold the same address.
 #[derive(Debug, Default)]
 pub struct Registered {
-    list: Vec<Arc<Registration>>,
+    list: Vec<Arc<Listed>>,
     /// Every source with the place of its registration, in order.
     sources: Vec<(IpNet, usize)>,
 }
@@ -38,7 +55,7 @@ pub struct Registered {
 impl Registered {
     /// A table of these, of which no two may [overlap](Self::overlapping).
     #[must_use]
-    pub fn new(list: Vec<Arc<Registration>>) -> Self {
+    pub fn new(list: Vec<Arc<Listed>>) -> Self {
         let each = list.iter().enumerate();
         let mut sources: Vec<_> =
             each.flat_map(|(at, one)| one.sources.iter().map(move |source| (*source, at))).collect();
@@ -53,14 +70,15 @@ impl Registered {
         // Sources don't overlap, so only the last that begins before can hold it.
         let after = self.sources.partition_point(|(net, _)| net.network() <= source);
         let (net, at) = self.sources.get(after.checked_sub(1)?)?;
-        self.list.get(*at).filter(|_| net.contains(&source))
+        self.list.get(*at).map(|listed| &listed.0).filter(|_| net.contains(&source))
     }
 
     /// One other than `id` that holds an address of these networks.
     #[must_use]
     pub fn overlapping(&self, id: &str, sources: &[IpNet]) -> Option<&Arc<Registration>> {
         let meets = |one: &IpNet| sources.iter().any(|other| one.contains(other) || other.contains(one));
-        self.list.iter().find(|known| *known.id != *id && known.sources.iter().any(meets))
+        let mut known = self.list.iter().map(|listed| &listed.0);
+        known.find(|known| *known.id != *id && known.sources.iter().any(meets))
     }
 
     /// How many there are.
@@ -126,15 +144,16 @@ mod tests {
 
     use super::*;
 
-    fn registration(id: &str, sources: &[&str]) -> Arc<Registration> {
-        Arc::new(Registration {
+    fn registration(id: &str, sources: &[&str]) -> Arc<Listed> {
+        Arc::new(Listed(Arc::new(Registration {
             id: id.into(),
+            life: 1,
             sources: sources.iter().map(|source| source.parse().unwrap()).collect(),
             policy: "p".into(),
             limits: None,
             workspace: None,
             tool: None,
-        })
+        })))
     }
 
     #[test]
@@ -194,7 +213,7 @@ mod tests {
             nets in prop::collection::vec((0..64_u8, 24..=32_u8), 0..20),
             asked in prop::collection::vec((0..4_u8, any::<u8>()), 20),
         ) {
-            let mut list: Vec<Arc<Registration>> = Vec::new();
+            let mut list: Vec<Arc<Listed>> = Vec::new();
             for (number, (third, length)) in nets.into_iter().enumerate() {
                 let net = IpNet::new(IpAddr::from([10, 0, third / 16, (third % 16) * 16]), length).unwrap().trunc();
                 let id = number.to_string();
@@ -206,7 +225,7 @@ mod tests {
             for (third, fourth) in asked {
                 let source = IpAddr::from([10, 0, third, fourth]);
                 let naive = list.iter().find(|one| one.sources.iter().any(|net| net.contains(&source)));
-                prop_assert_eq!(registered.find(source), naive);
+                prop_assert_eq!(registered.find(source), naive.map(|one| &one.0));
             }
         }
     }

@@ -7,7 +7,7 @@ mod support;
 
 use std::sync::Arc;
 
-use egret_policy::{Policy, Reason, Registered, Registration};
+use egret_policy::{Listed, Policy, Reason, Registered, Registration};
 use support::World;
 
 const FILE: &str = "
@@ -33,13 +33,14 @@ fn read(networks: &[&str], policies: &[&str]) -> (Arc<Policy>, String) {
 fn registered(policy: &str) -> Registered {
     let registration = Registration {
         id: "r".into(),
+        life: 1,
         sources: vec!["10.1.0.0/30".parse().unwrap()],
         policy: policy.into(),
         limits: None,
         workspace: Some("w".into()),
         tool: None,
     };
-    Registered::new(vec![Arc::new(registration)])
+    Registered::new(vec![Arc::new(Listed(Arc::new(registration)))])
 }
 
 #[test]

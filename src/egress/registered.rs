@@ -26,6 +26,9 @@ pub enum NotRegistered {
     Registry(#[from] RegistryError),
 }
 
+/// What was removed, and whether that was written down.
+type Removed = (Arc<Entry>, Result<(), RegistryError>);
+
 impl Egress {
     /// What is registered now.
     #[must_use]
@@ -73,24 +76,26 @@ impl Egress {
     /// # Errors
     /// That counts, but only until this process ends: it could not be written down.
     pub fn deregister(&self, id: &str) -> Option<Result<(), String>> {
-        let (entry, removed) = self.remove(id, "deleted")?;
+        let (entry, removed) = self.removed(self.parts.identities.registry.remove(id), "deleted")?;
         let revoked = self.revoke(Revocation::Sandbox(entry.registration.id.to_string()));
         Some(removed.map_err(|error| error.to_string()).and(revoked.map_err(|error| error.to_string())))
     }
 
     /// Removes the registrations whose time has come. Blocks.
     pub fn expire_registered(&self) {
-        for id in self.parts.identities.registry.over(identity::now()) {
-            if let Some((_, Err(error))) = self.remove(&id, "expired") {
+        let (registry, now) = (&self.parts.identities.registry, identity::now());
+        for id in registry.over(now) {
+            if let Some((_, Err(error))) = self.removed(registry.remove_over(&id, now), "expired") {
                 tracing::error!(%error, sandbox = %id, "an expired sandbox comes back with a restart");
             }
         }
     }
 
-    fn remove(&self, id: &str, change: &'static str) -> Option<(Arc<Entry>, Result<(), RegistryError>)> {
-        let (entry, removed) = self.parts.identities.registry.remove(id)?;
-        self.changed(&entry.registration, change, removed.is_ok());
-        Some((entry, removed))
+    /// Tells of a removal, if there was one.
+    fn removed(&self, removed: Option<Removed>, change: &'static str) -> Option<Removed> {
+        let (entry, kept) = removed?;
+        self.changed(&entry.registration, change, kept.is_ok());
+        Some((entry, kept))
     }
 
     fn permits(&self, registration: &Registration) -> Result<(), NotRegistered> {

@@ -4,23 +4,34 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 
 use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
+/// Bytes that are read before other connections get their turn. hyper goes on for as long as interim
+/// responses come, and an origin that sends nothing else must not keep the thread.
+const TURN: usize = 16 << 10;
+
 /// A socket and the number of bytes that were read from it.
 #[derive(Debug)]
 pub(super) struct OriginSocket {
     stream: TcpStream,
     received: AtomicU64,
+    /// What is left of the turn.
+    turn: AtomicUsize,
 }
 
 impl OriginSocket {
     pub(super) const fn new(stream: TcpStream) -> Self {
-        Self { stream, received: AtomicU64::new(0) }
+        Self { stream, received: AtomicU64::new(0), turn: AtomicUsize::new(TURN) }
+    }
+
+    /// Begins another turn.
+    pub(super) fn begin_turn(&self) {
+        self.turn.store(TURN, Ordering::Relaxed);
     }
 
     /// Bytes read so far.
@@ -57,10 +68,16 @@ impl AsyncRead for OriginIo {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        let turn = self.0.turn.load(Ordering::Relaxed);
+        if turn == 0 {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         loop {
             ready!(self.0.stream.poll_read_ready(cx))?;
             match self.0.stream.try_read_buf(buffer) {
                 Ok(count) => {
+                    self.0.turn.store(turn.saturating_sub(count), Ordering::Relaxed);
                     let count = u64::try_from(count).unwrap_or(u64::MAX);
                     self.0.received.fetch_add(count, Ordering::Relaxed);
                     return Poll::Ready(Ok(()));

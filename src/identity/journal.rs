@@ -22,14 +22,16 @@ pub(super) enum ReadError {
 /// What follows the last line end was being written when the process ended; nobody was told that it
 /// is done.
 pub(super) fn read<T: DeserializeOwned>(path: &Path) -> Result<(Vec<T>, bool), ReadError> {
-    let text = match fs::read_to_string(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
-        text => text.map_err(ReadError::Io)?,
+    let bytes = match fs::read(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        bytes => bytes.map_err(ReadError::Io)?,
     };
-    let whole = text.rfind('\n').and_then(|end| text.get(..end)).unwrap_or_default();
-    let numbered = whole.lines().enumerate();
-    let parsed = numbered.map(|(at, line)| serde_json::from_str(line).map_err(|_| ReadError::Line(at + 1)));
-    Ok((parsed.collect::<Result<_, _>>()?, !(text.is_empty() || text.ends_with('\n'))))
+    // Bytes: what was being written may have been cut within a character.
+    let mut lines: Vec<_> = bytes.split(|byte| *byte == b'\n').collect();
+    let cut = lines.pop().is_some_and(|rest| !rest.is_empty());
+    let numbered = lines.into_iter().enumerate();
+    let parsed = numbered.map(|(at, line)| serde_json::from_slice(line).map_err(|_| ReadError::Line(at + 1)));
+    Ok((parsed.collect::<Result<_, _>>()?, cut))
 }
 
 /// Appends a line, and returns when it is on the disk.
@@ -49,6 +51,7 @@ pub(super) fn append(path: &Path, line: &impl Serialize) -> io::Result<()> {
 
 /// Puts another file in place in one step.
 pub(super) fn rewrite<L: Serialize>(path: &Path, lines: impl IntoIterator<Item = L>) -> io::Result<()> {
+    fs::create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
     let draft = path.with_extension("ndjson.new");
     let mut file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&draft)?;
     let mut bytes = Vec::new();

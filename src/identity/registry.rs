@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use egret_policy::units::parse_duration;
-use egret_policy::{Limits, Registered, Registration, is_sandbox_id};
+use egret_policy::{Limits, Listed, Registered, Registration, is_sandbox_id};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +29,8 @@ const MOST_SOURCES: usize = 16;
 const LONGEST: Duration = Duration::from_secs(super::MAX_LIFETIME);
 /// How long a registration may be unused that does not say so.
 const DEFAULT_TTL: Duration = Duration::from_secs(3600);
+/// The version of what is read at the start.
+const FIRST: u64 = 1;
 /// The file is rewritten when it has so many lines beyond twice those that count.
 const SPARE_LINES: usize = 1000;
 
@@ -95,8 +97,9 @@ struct Kept {
 pub struct Entry {
     /// As it was asked for.
     pub wanted: Wanted,
-    /// What identifies its clients.
-    pub registration: Arc<Registration>,
+    /// What identifies its clients, who hold what is inside. Snapshots don't, for they may live on
+    /// for as long as a look-up takes and are no use.
+    pub registration: Arc<Listed>,
     /// When it was registered first, in seconds since 1970.
     pub created: u64,
     /// When it ends whatever happens, in seconds since 1970; 0 for never.
@@ -163,7 +166,8 @@ pub struct Registry {
     state: ArcSwap<Snapshot>,
     file: PathBuf,
     opened: Instant,
-    /// Held while anything is changed; the number of lines in the file.
+    /// Held while anything is changed; the number of lines in the file, and more than there can be
+    /// when they do not say what holds.
     lines: Mutex<usize>,
 }
 
@@ -188,6 +192,7 @@ impl Wanted {
         let limits = self.limits.as_ref().map(limits).transpose().map_err(bad)?;
         let registration = Registration {
             id: id.into(),
+            life: 0,
             sources,
             policy: self.policy.as_str().into(),
             limits,
@@ -236,9 +241,11 @@ impl Entry {
         Some(self.expires.load(Ordering::Relaxed)).filter(|at| *at > 0)
     }
 
-    fn new(checked: Checked, created: u64, expires: Option<u64>, used: u64) -> Self {
+    fn new(checked: Checked, life: u64, created: u64, expires: Option<u64>, used: u64) -> Self {
         let Checked { wanted, registration, ttl, .. } = checked;
-        let expires = AtomicU64::new(expires.unwrap_or(0));
+        let registration = Registration { life, ..Registration::clone(&registration) };
+        let (registration, expires) =
+            (Arc::new(Listed(Arc::new(registration))), AtomicU64::new(expires.unwrap_or(0)));
         Self { wanted, registration, created, expires, ttl, used: AtomicU64::new(used) }
     }
 
@@ -252,8 +259,8 @@ impl Entry {
         if self.expires().is_some_and(|expires| now >= expires) {
             return true;
         }
-        // One is held here and one in the table by source; whatever is open holds another.
-        if Arc::strong_count(&self.registration) > 2 {
+        // Whatever is open holds another.
+        if Arc::<Registration>::strong_count(&self.registration) > 1 {
             self.used.store(elapsed, Ordering::Relaxed);
             return false;
         }
@@ -294,7 +301,7 @@ impl Registry {
             journal::rewrite(&file, kept)
                 .map_err(|source| RegistryError::Io { file: file.clone(), source })?;
         }
-        let state = ArcSwap::from_pointee(Snapshot::of(1, entries));
+        let state = ArcSwap::from_pointee(Snapshot::of(FIRST, entries));
         Ok(Self { state, file, opened: Instant::now(), lines: Mutex::new(count) })
     }
 
@@ -304,7 +311,7 @@ impl Registry {
     /// The file is there and can't be read.
     pub fn look(state_dir: &Path, now: u64) -> Result<Snapshot, RegistryError> {
         let (entries, ..) = read(&state_dir.join(FILE), now)?;
-        Ok(Snapshot::of(1, entries))
+        Ok(Snapshot::of(FIRST, entries))
     }
 
     /// All registrations as they are now.
@@ -346,7 +353,8 @@ impl Registry {
         }
         let put = if known.is_some() { Put::Replaced } else { Put::Created };
         let created = known.map_or(now, |known| known.created);
-        let entry = Entry::new(checked, created, expires, self.elapsed());
+        let life = known.map_or(before.version + 1, |known| known.registration.life);
+        let entry = Entry::new(checked, life, created, expires, self.elapsed());
         self.append(&Line::Put(Box::new(entry.kept())), &mut lines, &before)?;
         let mut entries = before.entries.clone();
         entries.insert(id, Arc::new(entry));
@@ -357,10 +365,31 @@ impl Registry {
     /// Removes a registration, and returns when that is on the disk; `None` if there is none. Blocks.
     ///
     /// # Errors
-    /// It is removed, but only until this process ends: that could not be written down.
+    /// It is removed, but only until this process ends: that could not be written down. The next
+    /// change makes up for it.
     pub fn remove(&self, id: &str) -> Option<(Arc<Entry>, Result<(), RegistryError>)> {
+        self.remove_if(id, |_| true)
+    }
+
+    /// Removes one whose time has come, unless it was renewed since that was seen. As
+    /// [`Registry::remove`].
+    ///
+    /// # Errors
+    /// As for [`Registry::remove`].
+    pub fn remove_over(&self, id: &str, now: u64) -> Option<(Arc<Entry>, Result<(), RegistryError>)> {
+        self.remove_if(id, |entry| entry.is_over(now, self.elapsed()))
+    }
+
+    fn remove_if(
+        &self,
+        id: &str,
+        due: impl FnOnce(&Entry) -> bool,
+    ) -> Option<(Arc<Entry>, Result<(), RegistryError>)> {
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.snapshot();
+        if !due(before.get(id)?) {
+            return None;
+        }
         let mut entries = before.entries.clone();
         let entry = entries.remove(id)?;
         // It must not count while that is being written.
@@ -395,9 +424,10 @@ impl Registry {
             journal::rewrite(&self.file, kept).map_err(failed)?;
             *lines = state.entries.len();
         }
-        journal::append(&self.file, line).map_err(failed)?;
-        *lines += 1;
-        Ok(())
+        let written = journal::append(&self.file, line).map_err(failed);
+        // After a failure the file may say what does not hold: the next change writes it whole.
+        *lines = if written.is_ok() { *lines + 1 } else { usize::MAX };
+        written
     }
 }
 
@@ -419,7 +449,7 @@ fn read(file: &Path, now: u64) -> Result<Found, RegistryError> {
                 let checked = sandbox.check(&id).map_err(|_| bad_line(at + 1))?;
                 // A clock that was set back must not prolong it.
                 let expires = expires.map(|at| at.min(now.saturating_add(LONGEST.as_secs())));
-                entries.insert(id.as_str().into(), Arc::new(Entry::new(checked, created, expires, 0)));
+                entries.insert(id.as_str().into(), Arc::new(Entry::new(checked, FIRST, created, expires, 0)));
             }
             Line::Removed(id) => {
                 entries.remove(id.as_str());
@@ -435,10 +465,12 @@ fn millis(time: Duration) -> u64 {
 }
 
 impl Snapshot {
-    /// Is this still how clients at this address are identified?
+    /// Is this still how clients at this address are identified? Not if it was removed, and another
+    /// registered by its name.
     #[must_use]
     pub(super) fn holds(&self, registration: &Registration, source: IpAddr) -> bool {
-        self.registered.find(source).is_some_and(|known| known.id == registration.id)
+        let same = |known: &Registration| (&known.id, known.life) == (&registration.id, registration.life);
+        self.registered.find(source).is_some_and(|known| same(known))
     }
 }
 

@@ -66,6 +66,20 @@ fn the_same_changes_nothing_and_another_does() {
 }
 
 #[test]
+fn one_that_was_removed_is_not_the_next_of_its_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = open(&dir, 1000);
+    let source: IpAddr = "10.0.0.1".parse().unwrap();
+    put(&registry, "a", body("10.0.0.1")).unwrap();
+    let client = Arc::clone(registry.snapshot().registered.find(source).unwrap());
+    put(&registry, "a", body("10.0.0.0/24")).unwrap();
+    assert!(registry.snapshot().holds(&client, source), "it was replaced");
+    registry.remove("a").unwrap().1.unwrap();
+    put(&registry, "a", body("10.0.0.1")).unwrap();
+    assert!(!registry.snapshot().holds(&client, source), "it was removed");
+}
+
+#[test]
 fn addresses_belong_to_one() {
     let dir = tempfile::tempdir().unwrap();
     let registry = open(&dir, 1000);
@@ -100,7 +114,7 @@ fn unused_ones_end_and_used_ones_do_not() {
         body["ttl"] = json!("200ms");
         put(&registry, id, body).unwrap();
     }
-    let open = Arc::clone(&registry.snapshot().get("open").unwrap().registration);
+    let open = Arc::clone(registry.snapshot().registered.find("10.0.0.3".parse().unwrap()).unwrap());
     std::thread::sleep(Duration::from_millis(150));
     registry.used("asked");
     std::thread::sleep(Duration::from_millis(100));
@@ -108,6 +122,21 @@ fn unused_ones_end_and_used_ones_do_not() {
     drop(open);
     std::thread::sleep(Duration::from_millis(250));
     assert_eq!(registry.over(1000).len(), 3);
+}
+
+#[test]
+fn only_clients_keep_a_registration_in_use() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = open(&dir, 1000);
+    let mut short = body("10.0.0.1");
+    short["ttl"] = json!("100ms");
+    put(&registry, "a", short).unwrap();
+    // As whoever looked before others came.
+    let before = registry.snapshot();
+    put(&registry, "b", body("10.0.0.2")).unwrap();
+    std::thread::sleep(Duration::from_millis(150));
+    assert_eq!(registry.over(1000), ["a".into()]);
+    drop(before);
 }
 
 #[test]
@@ -128,6 +157,20 @@ fn a_lifetime_ends_whatever_happens() {
 }
 
 #[test]
+fn what_is_renewed_meanwhile_does_not_expire() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = open(&dir, 1000);
+    let mut short = body("10.0.0.1");
+    short["lifetime"] = json!("1m");
+    put(&registry, "a", short.clone()).unwrap();
+    assert_eq!(registry.over(1060), ["a".into()]);
+    registry.put(checked("a", short).unwrap(), 1060).unwrap();
+    assert!(registry.remove_over("a", 1060).is_none(), "it was renewed before it was removed");
+    assert_eq!(who(&registry, "10.0.0.1").as_deref(), Some("a"));
+    assert!(registry.remove_over("a", 1120).is_some());
+}
+
+#[test]
 fn what_can_not_be_written_is_not_registered_and_is_removed_all_the_same() {
     let dir = tempfile::tempdir().unwrap();
     let registry = open(&dir, 1000);
@@ -139,6 +182,33 @@ fn what_can_not_be_written_is_not_registered_and_is_removed_all_the_same() {
     assert_eq!(who(&registry, "10.0.0.2"), None);
     assert!(registry.remove("a").unwrap().1.is_err());
     assert_eq!(who(&registry, "10.0.0.1"), None);
+}
+
+/// Makes every write to the file fail, until it is called the other way.
+fn break_file(dir: &tempfile::TempDir, broken: bool) {
+    let (file, aside) = (dir.path().join(FILE), dir.path().join("aside"));
+    if broken {
+        std::fs::rename(&file, &aside).unwrap();
+        std::fs::create_dir(&file).unwrap();
+    } else {
+        std::fs::remove_dir(&file).unwrap();
+        std::fs::rename(&aside, &file).unwrap();
+    }
+}
+
+#[test]
+fn a_removal_that_could_not_be_written_is_made_up_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = open(&dir, 1000);
+    put(&registry, "z", body("10.0.0.1")).unwrap();
+    break_file(&dir, true);
+    assert!(registry.remove("z").unwrap().1.is_err());
+    break_file(&dir, false);
+    put(&registry, "a", body("10.0.0.1")).unwrap();
+    for registry in [registry, open(&dir, 1000)] {
+        assert_eq!(who(&registry, "10.0.0.1").as_deref(), Some("a"), "the address has another owner now");
+        assert!(registry.snapshot().get("z").is_none());
+    }
 }
 
 #[test]
@@ -158,6 +228,9 @@ fn a_damaged_file_is_an_error() {
     }
     std::fs::write(&file, format!("{text}{{\"put\":")).unwrap();
     assert_eq!(who(&open(&dir, 1), "10.0.0.1").as_deref(), Some("a"), "a line that was being written");
+    // Also one that was cut within a character.
+    std::fs::write(&file, [text.as_bytes(), b"{\"put\":\"\xc3"].concat()).unwrap();
+    assert_eq!(who(&open(&dir, 1), "10.0.0.1").as_deref(), Some("a"));
 }
 
 #[test]

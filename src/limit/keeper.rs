@@ -127,6 +127,11 @@ impl Keeper {
         true
     }
 
+    /// How many octets are queued.
+    pub(super) fn queued(&self) -> usize {
+        lock(&self.queue).lines.len()
+    }
+
     /// What is queued, waiting until then for the first of it.
     pub(super) fn take(&self, until: Instant) -> Batch {
         let queue = lock(&self.queue);

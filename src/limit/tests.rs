@@ -371,3 +371,27 @@ fn many_accounts_are_bounded() {
     limiter.forget_idle();
     assert!(lock(&limiter.accounts.counted).is_empty());
 }
+
+#[test]
+fn however_much_there_is_to_say_a_restart_reads_it() {
+    let kept = Kept::new();
+    let quota = Quota { amount: 1_000_000, period: HOUR };
+    let limits = limits(|l| l.domains = Some(quota));
+    // More than the queue takes at a time, in all.
+    let hosts = 30_000;
+    for sandbox in 0..16 {
+        let sandbox = sandbox.to_string();
+        drop(admit(&kept, &sandbox, &limits).unwrap());
+        let counted = kept.counted(account(&sandbox, None));
+        let mut state = lock(&counted.sandbox);
+        (0..hosts).for_each(|host| state.count_host(u64::MAX - host, quota, Now::read()).unwrap());
+    }
+    kept.keeper.fail(&"a test");
+    wait_for("the file", || kept.is_kept());
+    let again = kept.killed();
+    for sandbox in 0..16 {
+        let counted = again.counted(account(&sandbox.to_string(), None));
+        let used = lock(&counted.sandbox).all(Now::read());
+        assert_eq!(used.len() as u64, hosts.div_ceil(256), "lines about {sandbox}");
+    }
+}

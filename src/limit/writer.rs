@@ -19,8 +19,8 @@ const TICK: Duration = Duration::from_secs(1);
 const GLANCE: Duration = Duration::from_millis(5);
 /// A file is not replaced before it has grown by this much.
 const LEAST_GROWTH: u64 = 1 << 20;
-/// Accounts that are written at once, before others get their turn.
-const SLICE: usize = 512;
+/// Octets about accounts that are written at once, before others get their turn.
+const SLICE: usize = 256 << 10;
 
 /// Reads what an earlier process has left.
 ///
@@ -161,10 +161,13 @@ impl Writer {
         (self.draft, self.draft_size) = (Some(draft), 0);
         self.keeper.listen();
         let all: Vec<Arc<Counted>> = lock(&accounts.counted).values().cloned().collect();
-        for slice in all.chunks(SLICE) {
-            slice.iter().for_each(|counted| counted.tell_all());
-            self.append(self.keeper.take(Instant::now()))?;
+        for counted in all {
+            counted.tell_all();
+            if self.keeper.queued() >= SLICE {
+                self.append(self.keeper.take(Instant::now()))?;
+            }
         }
+        self.append(self.keeper.take(Instant::now()))?;
         // Before it takes the old one's place, for a crash of the machine; in another thread, since
         // that takes time.
         let forcing = std::thread::Builder::new().spawn(move || forced.sync_all())?;

@@ -9,6 +9,7 @@ use crate::support::client::Client;
 use crate::support::dns_server::{Answer, DnsServer};
 use crate::support::egret::Egret;
 use crate::support::origin::Origin;
+use crate::support::wait_for;
 
 fn small() -> Origin {
     Origin::replying("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
@@ -82,6 +83,26 @@ fn a_silent_parent_has_the_time_of_a_connect() {
     let began = Instant::now();
     refused(|| Act::Wait, 504, "connect_timeout");
     assert!(began.elapsed() >= Duration::from_secs(8), "twice the four seconds of the configuration");
+}
+
+#[test]
+fn endless_interim_answers_leave_others_their_turn() {
+    let (origin, parent) = (small(), Parent::start(|_| Act::Flood("HTTP/1.1 100 Continue\r\n\r\n")));
+    let egret = through(parent.address(), origin.port()).start();
+    let target = format!("{NAME}:{}", origin.port());
+    let began = Instant::now();
+    let mut flooded: Vec<_> = (0..8).map(|_| Client::connect(egret.proxy)).collect();
+    for client in &mut flooded {
+        client.send(format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n"));
+    }
+    wait_for("the floods", Duration::from_secs(10), || parent.heads().len() == flooded.len());
+    let mut other = Client::connect(egret.proxy);
+    other.send("GET http://other.example/ HTTP/1.1\r\nHost: other.example\r\n\r\n");
+    assert_eq!(other.response("GET").status, 403);
+    for mut client in flooded {
+        assert_eq!(client.response("CONNECT").status, 504);
+    }
+    assert!(began.elapsed() < Duration::from_secs(20), "they have four seconds: {:?}", began.elapsed());
 }
 
 #[test]

@@ -13,6 +13,8 @@ pub enum Act {
     Tunnel(String),
     /// Says this and ends the connection.
     Say(Vec<u8>),
+    /// Says this again and again until the client has gone.
+    Flood(&'static str),
     /// Says nothing until the client has gone.
     Wait,
 }
@@ -75,6 +77,12 @@ fn act(visit: &mut Visit, head: &Request, act: Act) -> io::Result<()> {
         Act::Say(text) => {
             visit.send(text)?;
             visit.finish()
+        }
+        Act::Flood(text) => {
+            let many = text.repeat(1000);
+            loop {
+                visit.send(&many)?;
+            }
         }
         Act::Wait => {
             while !visit.some()?.is_empty() {}
