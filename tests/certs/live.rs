@@ -21,16 +21,7 @@ fn a_new_certificate_of_the_listener_is_shown_after_a_reload() {
     }
     // While they are missing or don't fit, the old ones stay in force.
     assert_eq!(egret.reload().status, 422);
-    printed(&[
-        "cert",
-        "server",
-        "--ca",
-        &pki.text("ca"),
-        "--name",
-        "localhost",
-        "--out",
-        &pki.text("server"),
-    ]);
+    pki.make_server();
     std::fs::rename(pki.path("server.key"), pki.path("kept.key")).unwrap();
     std::fs::copy(pki.path("ca.key"), pki.path("server.key")).unwrap();
     let answer = egret.reload();

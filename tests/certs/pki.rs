@@ -47,17 +47,14 @@ impl Pki {
     pub fn new() -> Self {
         let pki = Self { dir: TempDir::with_prefix("egret-pki-").unwrap() };
         printed(&["cert", "ca", "--out", &pki.text("ca")]);
-        printed(&[
-            "cert",
-            "server",
-            "--ca",
-            &pki.text("ca"),
-            "--name",
-            "localhost",
-            "--out",
-            &pki.text("server"),
-        ]);
+        pki.make_server();
         pki
+    }
+
+    /// Makes the proxy's own pair, which must not be there.
+    pub fn make_server(&self) {
+        let (ca, out) = (self.text("ca"), self.text("server"));
+        printed(&["cert", "server", "--ca", &ca, "--name", "localhost", "--out", &out]);
     }
 
     pub fn path(&self, name: &str) -> PathBuf {

@@ -50,14 +50,7 @@ fn the_protocol_inside_is_agreed_on() {
 
 #[test]
 fn large_bodies_arrive_whole_both_ways() {
-    let (report, origin_got) = std::sync::mpsc::channel();
-    let origin = Origin::start(move |visit| {
-        visit.head()?;
-        let got = digest::receive(visit.reader(), SIZE)?;
-        visit.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {SIZE}\r\n\r\n"))?;
-        report.send((got, digest::send(&mut visit.stream, SIZE, 3)?)).unwrap();
-        visit.finish()
-    });
+    let (origin, origin_got) = digest::exchanging(SIZE);
     let pki = Pki::new();
     let egret = front(&origin, &pki).start();
     let mut client = connect(&egret, &pki, "127.0.0.1", Some(&pki.client("build-7")));

@@ -116,14 +116,7 @@ fn a_tunnel_carries_much_both_ways() {
 
 #[test]
 fn plain_bodies_carry_much_both_ways() {
-    let (report, origin_saw) = std::sync::mpsc::channel();
-    let origin = Origin::start(move |visit| {
-        visit.head()?;
-        let got = digest::receive(visit.reader(), SIZE)?;
-        visit.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {SIZE}\r\n\r\n"))?;
-        report.send((got, digest::send(&mut visit.stream, SIZE, 3)?)).unwrap();
-        visit.finish()
-    });
+    let (origin, origin_saw) = digest::exchanging(SIZE);
     let parent = Parent::open();
     let egret = through(parent.address(), origin.port()).start();
     let authority = format!("{NAME}:{}", origin.port());

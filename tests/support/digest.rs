@@ -1,6 +1,9 @@
 //! Long octet streams that a test can make and check without holding them.
 
 use std::io::{self, Read, Write};
+use std::sync::mpsc::{self, Receiver};
+
+use super::origin::Origin;
 
 /// FNV-1a, 64 bits, over octets in order: one that is lost, doubled or moved changes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,6 +82,20 @@ fn fill(from: &mut impl Read, block: &mut [u8]) -> io::Result<usize> {
         }
     }
     Ok(at)
+}
+
+/// An origin that takes a request of this length and answers with one as long; then it tells what it
+/// got and what it sent.
+pub fn exchanging(length: u64) -> (Origin, Receiver<(Digest, Digest)>) {
+    let (report, reports) = mpsc::channel();
+    let origin = Origin::start(move |visit| {
+        visit.head()?;
+        let got = receive(visit.reader(), length)?;
+        visit.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n"))?;
+        report.send((got, send(&mut visit.stream, length, 3)?)).unwrap();
+        visit.finish()
+    });
+    (origin, reports)
 }
 
 /// How many octets the tests about whole transfers move: `EGRET_TEST_BYTES`, else 256 MiB.
