@@ -21,7 +21,7 @@ need wget wget --version
 need python3-requests /usr/bin/python3 -c "import requests"
 need python3-httpx /usr/bin/python3 -c "import httpx"
 need node-https-proxy-agent env NODE_PATH=/usr/share/nodejs node -e "require('https-proxy-agent')"
-# The parent proxies that egret is tried behind.
+# The proxies that egret is tried behind, and compared with.
 need squid squid -v
 need tinyproxy tinyproxy -v
 # Namespaces, in which the tests have a network of their own.
@@ -31,9 +31,6 @@ need util-linux unshare --version
 need g++ c++ --version
 need make make --version
 
-# The proxies that egret is compared with.
-need squid squid -v
-need tinyproxy tinyproxy -v
 # What the image's builder is made with.
 need mmdebstrap mmdebstrap --version
 need docker.io docker --version
