@@ -312,7 +312,7 @@ impl Inbox {
 }
 
 impl Work {
-    pub(super) fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.entries.is_empty() && !self.reopen && !self.closed
     }
 }

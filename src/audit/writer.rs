@@ -110,7 +110,10 @@ impl Writer {
     /// Writes what is queued, in a caller's thread.
     pub(super) fn write_now(&mut self) {
         let mut work = self.queue.take(mem::take(&mut self.spare));
-        if !work.is_empty() {
+        if work.entries.is_empty() && !work.reopen {
+            // The thread was faster. What it was not told of is still owed to the file.
+            self.lost.add(work.lost);
+        } else {
             self.round(&mut work);
         }
         self.spare = work.entries;
