@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use egret_policy::reader::read_document;
 use egret_policy::{
-    Action, Destination, Intent, Listeners, Policy, Problems, RegisterText, Registered, Resolution,
+    Action, Destination, Entry, Intent, Listeners, Policy, Problems, RegisterText, Registered, Resolution,
     SourceFile, Surroundings, Verdict,
 };
 use libfuzzer_sys::fuzz_target;
@@ -52,7 +52,12 @@ fn ask(policy: &Arc<Policy>) {
         };
         let request = Action::Request { method: "GET".into(), path: b"/a/b"[..].into() };
         for action in [Action::Tunnel, request] {
-            let intent = Intent { client: client.clone(), destination: destination.clone(), action };
+            let intent = Intent {
+                client: client.clone(),
+                entry: Entry::Proxy,
+                destination: destination.clone(),
+                action,
+            };
             let _ = policy.near_misses(&intent);
             if let Verdict::Allow(grant) = policy.decide(&intent) {
                 let answer = Resolution { addresses: vec![IpAddr::from([8, 8, 8, 8])] };

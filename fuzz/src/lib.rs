@@ -6,8 +6,8 @@ use std::sync::{Arc, LazyLock};
 
 use egret_policy::reader::read_document;
 use egret_policy::{
-    Action, Class, Destination, Intent, Listeners, Policy, Problems, RegisterText, Registered, Resolution,
-    SourceFile, Surroundings, Verdict, classify,
+    Action, Class, Destination, Entry, Intent, Listeners, Policy, Problems, RegisterText, Registered,
+    Resolution, SourceFile, Surroundings, Verdict, classify,
 };
 
 const TEXT: &str = r#"
@@ -67,7 +67,9 @@ pub fn check_answer(which: u8, addresses: &[IpAddr]) {
     let Ok(destination) = Destination::parse_authority(target.as_bytes()) else {
         unreachable!("{target} is a destination");
     };
-    let Verdict::Allow(grant) = POLICY.decide(&Intent { client, destination, action: Action::Tunnel }) else {
+    let Verdict::Allow(grant) =
+        POLICY.decide(&Intent { client, entry: Entry::Proxy, destination, action: Action::Tunnel })
+    else {
         unreachable!("in observe mode every name is looked up");
     };
     let Ok(route) = grant.pin(&Resolution { addresses: addresses.to_vec() }, |_| false) else {

@@ -140,11 +140,26 @@ pub enum Action {
     },
 }
 
+/// The way in by which a question came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Entry {
+    /// The HTTP proxy: CONNECT and forwarded requests.
+    Proxy,
+    /// SOCKS version 5 (RFC 1928).
+    Socks,
+    /// A connection that the system diverted to egret; its client knows of no proxy.
+    Transparent,
+    /// A question for a name (RFC 1035).
+    Dns,
+}
+
 /// One question.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Intent {
     /// Who asks.
     pub client: Client,
+    /// By which way in.
+    pub entry: Entry,
     /// For which place.
     pub destination: Destination,
     /// To do what.

@@ -29,7 +29,7 @@ pub use destination::{AbsoluteForm, Destination, Scheme, TargetError};
 pub use explain::NearMiss;
 pub use guard::{Grant, PinnedAddr, Resolution, Route};
 pub use host::{DnsName, Host, HostError};
-pub use intent::{Action, Certificate, Client, Identity, Intent, Token};
+pub use intent::{Action, Certificate, Client, Entry, Identity, Intent, Token};
 pub use limits::Limits;
 pub use load::{FetchRuleSet, RegisterText, Surroundings, word};
 pub use names::{NamePattern, PatternError, Reach};

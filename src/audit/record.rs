@@ -52,6 +52,12 @@ pub enum Protocol {
     Connect,
     /// A forwarded HTTP request.
     Http,
+    /// A SOCKS5 CONNECT.
+    Socks5,
+    /// A diverted connection, or a request on one.
+    Transparent,
+    /// A question for a name.
+    Dns,
 }
 
 /// Who asked for what: the first half of a `decision` record, known when an attempt begins.

@@ -8,7 +8,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use egret_policy::{
-    Client, Host, Identity, Intent, NearMiss, Policy, Reason, Refusal, Resolution, Verdict as PolicyVerdict,
+    Client, Entry, Host, Identity, Intent, NearMiss, Policy, Reason, Refusal, Resolution,
+    Verdict as PolicyVerdict,
 };
 use serde::{Deserialize, Serialize};
 
@@ -111,7 +112,7 @@ impl Decider {
                 return Ok(self.refused(&client, None, &refusal, Some(status), Vec::new()));
             }
         };
-        let intent = Intent { client, destination, action };
+        let intent = Intent { client, entry: Entry::Proxy, destination, action };
         let grant = match self.policy.decide(&intent) {
             PolicyVerdict::Allow(grant) => grant,
             PolicyVerdict::Deny(refusal) => return Ok(self.refuse(&intent, &refusal, Vec::new())),

@@ -110,7 +110,8 @@ impl Egress {
             Scheme::Http => Action::Place,
             Scheme::Tunnel => Action::Tunnel,
         };
-        let intent = Intent { client: from.client.clone(), destination: to.clone(), action };
+        let intent =
+            Intent { client: from.client.clone(), entry: from.entry, destination: to.clone(), action };
         let grant = match self.policy().decide(&intent) {
             Verdict::Allow(grant) => grant,
             Verdict::Deny(refusal) => return Said::Denied(refusal),

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use egret_policy::{Action, Client, Destination, Host, Intent, Reason, Refusal};
+use egret_policy::{Action, Client, Destination, Entry, Host, Intent, Reason, Refusal};
 
 use super::Egress;
 use super::open::note_parent;
@@ -134,19 +134,28 @@ impl Egress {
         };
         identify_record(&mut request, &intent.client);
         place_record(&mut request, &intent.destination);
+        request.protocol = protocol(intent);
         match &intent.action {
-            Action::Tunnel => {
-                request.protocol = Some(audit::Protocol::Connect);
-                request.method = Some(Text::from("CONNECT"));
-            }
-            Action::Place => {}
+            Action::Tunnel if intent.entry == Entry::Proxy => request.method = Some(Text::from("CONNECT")),
+            Action::Tunnel | Action::Place => {}
             Action::Request { method, path } => {
-                request.protocol = Some(audit::Protocol::Http);
                 request.method = Some(Text::from(&**method));
                 request.path = Some(self.parts.paths.record(path));
             }
         }
         request
+    }
+}
+
+/// How records name the way in.
+const fn protocol(intent: &Intent) -> Option<audit::Protocol> {
+    match (intent.entry, &intent.action) {
+        (Entry::Proxy, Action::Tunnel) => Some(audit::Protocol::Connect),
+        (Entry::Proxy, Action::Request { .. }) => Some(audit::Protocol::Http),
+        (Entry::Proxy, Action::Place) => None,
+        (Entry::Socks, _) => Some(audit::Protocol::Socks5),
+        (Entry::Transparent, _) => Some(audit::Protocol::Transparent),
+        (Entry::Dns, _) => Some(audit::Protocol::Dns),
     }
 }
 

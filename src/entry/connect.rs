@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use bytes::BytesMut;
-use egret_policy::{Action, Client, Destination, Host, Intent};
+use egret_policy::{Action, Client, Destination, Entry, Host, Intent};
 
 use super::Gate;
 use super::wire::Wire;
@@ -37,7 +37,7 @@ pub(super) async fn serve(
     head: RequestHead,
 ) -> Result<Option<Connected>, (Wire, Refused)> {
     let host = destination.host().clone();
-    let intent = Intent { client, destination, action: Action::Tunnel };
+    let intent = Intent { client, entry: Entry::Proxy, destination, action: Action::Tunnel };
     let opened = tokio::select! {
         opened = gate.egress.open_tunnel(intent, peer) => opened,
         // Dropping the attempt cancels the dial and records that.

@@ -9,7 +9,7 @@ mod upload;
 
 use std::net::SocketAddr;
 
-use egret_policy::{Action, Client, Destination, Intent, Reason};
+use egret_policy::{Action, Client, Destination, Entry, Intent, Reason};
 use http::Response;
 use hyper::body::Incoming;
 
@@ -33,7 +33,7 @@ pub(super) async fn serve(
 ) -> Next {
     let destination = forward.destination.clone();
     let action = Action::Request { method: head.method().into(), path: forward.path.clone() };
-    let intent = Intent { client, destination: forward.destination.clone(), action };
+    let intent = Intent { client, entry: Entry::Proxy, destination: forward.destination.clone(), action };
     let opened = tokio::select! {
         opened = gate.egress.open_exchange(intent, peer) => opened,
         // Dropping the attempt cancels the dial and records that.

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::BytesMut;
-use egret_policy::{Action, Client, Destination, Intent, Reason, Refusal};
+use egret_policy::{Action, Client, Destination, Entry, Intent, Reason, Refusal};
 use tokio::time::{Instant, timeout_at};
 
 use super::connect::Connected;
@@ -140,7 +140,7 @@ async fn serve_request(gate: &Gate, wire: Wire, peer: SocketAddr, head: RequestH
     match asked {
         Asked::Options(destination, path) => {
             let action = Action::Request { method: head.method().into(), path };
-            let intent = Intent { client, destination, action };
+            let intent = Intent { client, entry: Entry::Proxy, destination, action };
             match gate.egress.answer_here(&intent, peer, 200).await {
                 Ok(()) => match wire.write(&mut options_answer(&head)).await {
                     Ok(()) => Next::Close(wire),

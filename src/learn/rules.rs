@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use egret_policy::reader::read_document;
 use egret_policy::{
-    Action, Client, Destination, Identity, Intent, Policy, Problems, Reason, SourceFile, Surroundings,
+    Action, Client, Destination, Entry, Identity, Intent, Policy, Problems, Reason, SourceFile, Surroundings,
     Verdict,
 };
 
@@ -90,7 +90,7 @@ impl Rules {
 }
 
 fn intent(policy: &str, place: &Destination, action: Action) -> Intent {
-    Intent { client: client(policy), destination: place.clone(), action }
+    Intent { client: client(policy), entry: Entry::Proxy, destination: place.clone(), action }
 }
 
 /// Somebody under a policy; rules ask for no more.

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use egret_policy::reader::{Located, read_document};
 use egret_policy::{
-    Action, Destination, Host, Intent, Listeners, Nat64Prefix, Policy, Problems, Refusal, RegisterText,
-    Registered, Resolution, Route, SourceFile, Spot, Surroundings, TargetError, Verdict,
+    Action, Destination, Entry, Host, Intent, Listeners, Nat64Prefix, Policy, Problems, Refusal,
+    RegisterText, Registered, Resolution, Route, SourceFile, Spot, Surroundings, TargetError, Verdict,
 };
 
 /// The name under which the main file is cited.
@@ -135,7 +135,7 @@ pub fn ask(
         Host::Address(literal) => vec![*literal],
         Host::Name(_) => answer.to_vec(),
     };
-    match policy.decide(&Intent { client, destination, action }) {
+    match policy.decide(&Intent { client, entry: Entry::Proxy, destination, action }) {
         Verdict::Deny(refusal) => Outcome::Refused(refusal),
         Verdict::Allow(grant) => {
             match grant.pin(&Resolution { addresses }, |address| local.contains(&address)) {
