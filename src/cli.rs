@@ -11,11 +11,14 @@ mod explain;
 mod files;
 mod init;
 mod learn;
+mod limits;
 mod man;
 mod ready;
 mod replace;
+mod sandbox;
 mod schema;
 mod serve;
+mod table;
 mod test;
 mod token;
 
@@ -64,6 +67,8 @@ enum Command {
     Learn(learn::LearnArgs),
     /// Ask a running proxy whether it is ready
     Ready(ready::ReadyArgs),
+    /// Register sandboxes at a running proxy, remove and list them
+    Sandbox(sandbox::SandboxArgs),
     /// Make, inspect and revoke short-lived tokens of sandboxes
     Token(token::TokenArgs),
     /// Make, inspect and revoke certificates for a TLS listener and its clients
@@ -100,6 +105,7 @@ impl Cli {
             Command::Domains(args) => args.run(),
             Command::Learn(args) => args.run(),
             Command::Ready(args) => args.run(),
+            Command::Sandbox(args) => args.run(),
             Command::Token(args) => args.run(),
             Command::Cert(args) => args.run(),
             Command::Schema(args) => args.run(),

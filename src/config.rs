@@ -2,11 +2,13 @@
 //!
 //! Nothing is guessed: an unknown key, a wrong type or an unreadable file refuses the whole.
 
+mod control;
 mod files;
 mod read;
 mod tls;
 mod upstream;
 
+pub use control::ControlPlace;
 pub use files::Files;
 
 use std::collections::HashMap;

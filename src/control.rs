@@ -23,6 +23,7 @@ use hyper_util::service::TowerToHyperService;
 use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
+use tokio_io_timeout::TimeoutStream;
 
 use crate::audit::Audit;
 use crate::egress::{Egress, Signals};
@@ -33,6 +34,8 @@ use crate::reload::Reloader;
 const MOST_CONNECTIONS: usize = 32;
 /// How long a client may take for a request head, also on an idle connection.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a client may take none of an answer.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest request head in octets.
 const MAX_HEAD: usize = 16 * 1024;
 /// Longest request body in octets.
@@ -101,7 +104,9 @@ impl Control {
             let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else { continue };
             let mut http = hyper::server::conn::http1::Builder::new();
             http.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).max_buf_size(MAX_HEAD);
-            let connection = http.serve_connection(TokioIo::new(stream), service.clone());
+            let mut stream = TimeoutStream::new(stream);
+            stream.set_write_timeout(Some(WRITE_TIMEOUT));
+            let connection = http.serve_connection(TokioIo::new(Box::pin(stream)), service.clone());
             tokio::spawn(async move {
                 // Whatever goes wrong there is the client's affair.
                 let _ = connection.await;

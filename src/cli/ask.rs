@@ -8,6 +8,8 @@ use std::time::Duration;
 use clap::Args;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use crate::config::{self, ControlPlace};
+use crate::diagnostics;
 use crate::dial::{ConfiguredAddr, configured_tcp};
 
 /// How long the proxy may take to answer.
@@ -16,10 +18,14 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Which proxy to ask, for commands that do nothing else.
 #[derive(Debug, Args)]
 pub(super) struct RemoteArgs {
-    /// Address of the control interface
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:3129")]
-    control: SocketAddr,
-    /// File with the control interface's token, if it has one
+    /// Configuration file of the proxy, which says where to ask it [default: ./egret.toml, else
+    /// /etc/egret/egret.toml, else 127.0.0.1:3129 is asked]
+    #[arg(long, value_name = "FILE", conflicts_with = "control")]
+    config: Option<PathBuf>,
+    /// Address of the control interface, instead of what a configuration says
+    #[arg(long, value_name = "ADDR")]
+    control: Option<SocketAddr>,
+    /// File with the control interface's token [default: the configuration's]
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
 }
@@ -35,18 +41,32 @@ impl RemoteArgs {
         target: &str,
         json: Option<&str>,
     ) -> Result<(u16, String), String> {
-        let asked = Asked::new(self.control, self.token_file.as_deref())?;
+        let asked = self.asked()?;
+        let control = asked.control;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let answer = runtime.and_then(|runtime| runtime.block_on(asked.send(method, target, json)));
         match answer {
             Ok((401, _)) => Err(format!(
-                "the control interface at {} wants its token: name the file that holds it with --token-file",
-                self.control
+                "the control interface at {control} wants its token: name the file that holds it with \
+                 --token-file"
             )),
-            answer => answer.map_err(|error| {
-                format!("the control interface at {} does not answer: {error}", self.control)
-            }),
+            answer => {
+                answer.map_err(|error| format!("the control interface at {control} does not answer: {error}"))
+            }
         }
+    }
+
+    /// What is given on the command line, or else in the configuration. A token of the configuration
+    /// goes to the address of the configuration alone.
+    fn asked(&self) -> Result<Asked, String> {
+        let file = match self.control {
+            Some(control) => return Asked::new(control, self.token_file.as_deref()),
+            None => self.config.clone().or_else(config::default_file),
+        };
+        let place = file.map_or_else(|| Ok(ControlPlace::default()), |file| ControlPlace::of(&file));
+        let place = place.map_err(|problems| diagnostics::render(&problems, false).trim_end().to_owned())?;
+        let given = Asked::new(place.address, self.token_file.as_deref())?;
+        Ok(Asked { token: given.token.or(place.token), ..given })
     }
 }
 

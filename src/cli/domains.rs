@@ -9,6 +9,7 @@ use clap::Args;
 use serde_json::Value;
 
 use super::ask::Asked;
+use super::table::table;
 use super::{BAD_INPUT, ConfigArgs, FAILED, complain, say};
 use crate::config;
 use crate::ledger::{self, Ledger, read_since};
@@ -54,7 +55,11 @@ impl DomainsArgs {
         };
         let is_wanted = |row: &&Value| since.as_deref().is_none_or(|since| text(row, "last_seen") >= since);
         let rows = rows.iter().filter(is_wanted);
-        say(&if json { rows.map(|row| format!("{row}\n")).collect() } else { table(rows) })
+        say(&if json {
+            rows.map(|row| format!("{row}\n")).collect()
+        } else {
+            table(&HEADINGS, rows.map(cells))
+        })
     }
 
     /// All rows, or the exit code after a complaint.
@@ -202,26 +207,6 @@ const HEADINGS: [&str; 11] = [
     "LAST REASON",
 ];
 
-/// Columns for people, as wide as their contents.
-fn table<'a>(rows: impl Iterator<Item = &'a Value>) -> String {
-    let heading = HEADINGS.map(str::to_owned);
-    let lines: Vec<_> = std::iter::once(heading).chain(rows.map(cells)).collect();
-    let mut widths = [0; HEADINGS.len()];
-    for line in &lines {
-        for (width, cell) in widths.iter_mut().zip(line) {
-            *width = cell.len().max(*width);
-        }
-    }
-    let mut out = String::new();
-    for line in &lines {
-        let padded = line.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
-        let line = padded.collect::<Vec<_>>().join("  ");
-        out.push_str(line.trim_end());
-        out.push('\n');
-    }
-    out
-}
-
 fn cells(row: &Value) -> [String; HEADINGS.len()] {
     let plain = |key| text(row, key).to_owned();
     let number = |key| row.get(key).and_then(Value::as_u64).unwrap_or_default().to_string();
@@ -249,20 +234,6 @@ fn cells(row: &Value) -> [String; HEADINGS.len()] {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn columns_are_as_wide_as_they_must_be() {
-        let row = serde_json::json!({
-            "sandbox": "box", "host": "2001:db8::1", "port": 443, "first_seen": "2026-01-01T00:00:00.000000Z",
-            "last_seen": "2026-01-01T00:00:00.000001Z", "requests": 12, "allow": 11, "deny": 1,
-            "would_deny": 0, "bytes_up": 5, "bytes_down": 123_456_789_u64, "last_reason": "allowed",
-        });
-        let text = table([&row].into_iter());
-        let lines: Vec<_> = text.lines().collect();
-        assert_eq!(lines.len(), 2);
-        assert!(lines[1].starts_with("box      [2001:db8::1]:443  2026-01-01T00:00:00.000000Z"), "{text}");
-        assert_eq!(lines[0].find("LAST REASON"), lines[1].find("allowed"));
-    }
 
     #[test]
     fn many_destinations_have_no_port() {

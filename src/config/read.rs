@@ -22,7 +22,7 @@ use crate::resolve::{DnsServers, ServerSpec};
 const MOST_KEYS: usize = 8;
 const TOKEN_FILE: &str =
     "write a random token of 16 characters or more into it, as of `openssl rand -hex 24`";
-const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+pub(super) const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// Reads everything but `deny`, `policy` and `sandbox`.
 pub(super) fn settings(
@@ -141,7 +141,7 @@ pub(super) fn read_addresses(
     addresses
 }
 
-fn read_address(text: &Located<String>, problems: &mut Problems) -> Option<SocketAddr> {
+pub(super) fn read_address(text: &Located<String>, problems: &mut Problems) -> Option<SocketAddr> {
     let parsed = text.value.parse().ok();
     if parsed.is_none() {
         let message = format!("`{}` is not an address and port", text.value.escape_debug());
@@ -150,7 +150,7 @@ fn read_address(text: &Located<String>, problems: &mut Problems) -> Option<Socke
     parsed
 }
 
-fn read_token(file: &Located<String>, problems: &mut Problems) -> Option<String> {
+pub(super) fn read_token(file: &Located<String>, problems: &mut Problems) -> Option<String> {
     match std::fs::read_to_string(&file.value) {
         Ok(text) if text.trim().len() >= 16 => Some(text.trim().to_owned()),
         Ok(_) => {

@@ -14,6 +14,7 @@
     reason = "a test may fail loudly, and opens its own sockets"
 )]
 
+mod commands;
 mod lifecycle;
 mod mistakes;
 mod registered;

@@ -6,12 +6,10 @@ use std::time::Duration;
 use clap::Args;
 use egret_policy::units::parse_duration;
 use serde::Serialize;
-use serde_json::{Map, Value};
 
 use super::{BAD_INPUT, FAILED, Failure, finish, read_file};
-use crate::identity::{
-    Audience, BadClaim, Claims, LimitClaims, MAX_LIFETIME, MAX_TOKEN, SigningKey, now, sign,
-};
+use crate::cli::limits::read_limits;
+use crate::identity::{Audience, BadClaim, Claims, MAX_LIFETIME, MAX_TOKEN, SigningKey, now, sign};
 
 /// Octets of randomness in a token's ID.
 const ID_LENGTH: usize = 16;
@@ -117,28 +115,6 @@ fn read_ttl(text: &str) -> Result<Duration, String> {
     parse_duration(text)
         .filter(|ttl| (Duration::from_secs(1)..=most).contains(ttl))
         .ok_or_else(|| "write a time from 1s to 30d, as 15m".to_owned())
-}
-
-/// Read as the proxy will read them, so that a token which it would refuse is never made.
-fn read_limits(written: &[String]) -> Result<Option<LimitClaims>, Failure> {
-    let mut limits = Map::new();
-    for text in written {
-        let (key, value) = text
-            .split_once('=')
-            .ok_or_else(|| (format!("--limit {text}: write KEY=VALUE, as requests=5/s"), BAD_INPUT))?;
-        let value = match value.parse::<u32>() {
-            Ok(number) if key == "connections" => Value::from(number),
-            _ => Value::from(value),
-        };
-        if limits.insert(key.to_owned(), value).is_some() {
-            return Err((format!("--limit {key} stands twice"), BAD_INPUT));
-        }
-    }
-    if limits.is_empty() {
-        return Ok(None);
-    }
-    let limits = serde_json::from_value(Value::Object(limits));
-    limits.map(Some).map_err(|error| (format!("--limit: {error}"), BAD_INPUT))
 }
 
 fn random_id() -> Result<String, Failure> {
