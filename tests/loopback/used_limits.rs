@@ -229,7 +229,7 @@ fn load(proxy: SocketAddr, source: &str, authority: &str, tunnel: bool, stop: &A
             // The rest of the answer, up to its end.
             let _ = stream.read_to_end(&mut Vec::new());
         }
-        thread::sleep(Duration::from_millis(10));
+        thread::sleep(Duration::from_millis(60));
     }
 }
 
@@ -283,10 +283,12 @@ fn from_metrics(egret: &Egret) -> Sums {
     }
 }
 
-/// 64 clients of one sandbox go over its rate and its quota, while another sandbox is served.
+/// For a minute, 64 clients of one sandbox go over its rate, and then over its quota, while another
+/// sandbox is served.
 #[test]
 fn under_load_every_account_of_it_agrees() {
-    const QUOTA: u64 = 700_000;
+    const QUOTA: u64 = 3_000_000;
+    const MINUTE: Duration = Duration::from_secs(60);
     let up = Arc::<AtomicU64>::default();
     let origin = counting(&up);
     let authority = format!("{NAME}:{}", origin.port());
@@ -294,8 +296,6 @@ fn under_load_every_account_of_it_agrees() {
     let limits = format!("bytes = \"{QUOTA}B/hour\"\nrequests = \"100/s burst 50\"");
     let mut egret = Egret::with(format!("{text}\n[policy.main.limits]\n{limits}\n")).start();
     let stop = AtomicBool::new(false);
-    let quota_is_used_up =
-        || egret.events("decision").iter().any(|record| record["reason"] == "quota_exceeded");
     thread::scope(|scope| {
         for client in 0..64 {
             let (egret, authority, stop) = (&egret, &authority, &stop);
@@ -303,14 +303,12 @@ fn under_load_every_account_of_it_agrees() {
         }
         let _stop = Stop(&stop);
         // The neighbour has limits of its own, and is served whenever it asks.
-        let until = Instant::now() + LIMIT;
-        let mut asked = 0;
-        while asked < 40 || !quota_is_used_up() {
-            let sums = || from_audit(&egret.audit_records(), "box-127.0.0.2");
-            assert!(Instant::now() < until, "the quota was not used up: {:?}", sums());
+        let begun = Instant::now();
+        while begun.elapsed() < MINUTE {
+            let asked = Instant::now();
             assert_eq!(post(&egret, "127.0.0.3", &authority).status, 200);
-            asked += 1;
-            thread::sleep(Duration::from_millis(15));
+            assert!(asked.elapsed() < LIMIT, "the neighbour waited {:?}", asked.elapsed());
+            thread::sleep(Duration::from_millis(50));
         }
     });
     let open = || egret.events("decision").iter().filter(|r| r["status"].is_null()).count();
@@ -330,8 +328,10 @@ fn under_load_every_account_of_it_agrees() {
     };
     assert_eq!(from_metrics(&egret), both);
     assert_eq!(up.load(Ordering::SeqCst), both.up, "what the origin received");
-    let reasons = |reason: &str| records.iter().any(|record| record["reason"] == reason);
-    assert!(reasons("rate_limited") && reasons("quota_exceeded"));
+    // Not just now and then: most of the time it was over the one or the other.
+    let refused = |why: &str| records.iter().filter(|record| record["reason"] == why).count();
+    let (by_rate, by_quota) = (refused("rate_limited"), refused("quota_exceeded"));
+    assert!(by_rate > 200 && by_quota > 200, "{by_rate} and {by_quota}");
 
     egret.kill();
     egret.restart();
