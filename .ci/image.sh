@@ -6,18 +6,12 @@
 # Packages and crates come from where this machine's own settings say.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. .ci/packages.sh
 
 readonly IMAGE=${1:?usage: .ci/image.sh NAME}
 host=$(rustc -vV | sed -n 's/^host: //p')
-suite=$(. /etc/os-release && echo "$VERSION_CODENAME")
-key=$({ rustc -vV; echo "$suite"; cat Cargo.lock .ci/image.sh; } | sha256sum | cut -c 1-16)
-readonly host suite key builder=egret-builder:$key
-
-# Files that hold where Debian's packages come from.
-sources() {
-  find /etc/apt/sources.list /etc/apt/sources.list.d -type f \
-    \( -name '*.list' -o -name '*.sources' \) -size +0 2>/dev/null
-}
+key=$({ rustc -vV; echo "$suite"; cat Cargo.lock .ci/image.sh .ci/packages.sh; } | sha256sum | cut -c 1-16)
+readonly host key builder=egret-builder:$key
 
 # Removes what has no name any more of the images that the final one was made from.
 prune() {
@@ -45,7 +39,7 @@ make_builder() {
     cp -d "$EGRET_SYSROOT"/lib/*.so* "$1/usr/local/lib/"
     cp -r "$EGRET_SYSROOT/lib/rustlib/$EGRET_HOST" "$1/usr/local/lib/rustlib/"
     cp -r "$EGRET_CARGO_HOME" "$1/usr/local/cargo"'
-  mapfile -t sources < <(sources)
+  mapfile -t sources < <(package_sources)
   mmdebstrap --quiet --variant=essential --include=gcc,libc6-dev \
     --customize-hook="$install_toolchain" "$suite" - "${sources[@]}" |
     docker import --change "ENV CARGO_HOME=/usr/local/cargo CARGO_NET_OFFLINE=true" \
