@@ -13,6 +13,7 @@
     reason = "a test may fail loudly, and opens its own sockets"
 )]
 
+mod alike;
 mod session;
 mod steps;
 #[path = "../support/mod.rs"]
@@ -21,7 +22,8 @@ mod support;
 use std::collections::HashSet;
 use std::net::{Ipv4Addr, SocketAddr};
 
-use session::{PAGE, Session};
+use alike::PAGE;
+use session::Session;
 use support::dns_server::DnsServer;
 use support::sink::{Script, Sink};
 use support::world::{self, World};
