@@ -31,9 +31,10 @@ need util-linux unshare --version
 need g++ c++ --version
 need make make --version
 
-# What the image's builder is made with.
+# What images are made with, and tried in.
 need mmdebstrap mmdebstrap --version
 need docker.io docker --version
+need docker-compose docker-compose version
 
 if ((${#packages[@]})); then
   export DEBIAN_FRONTEND=noninteractive
