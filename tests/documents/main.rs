@@ -30,7 +30,7 @@ use support::world::{self, World};
 
 #[test]
 fn the_readme() {
-    in_a_world("the_readme", || {
+    world::in_a_world("the_readme", || {
         let files = tempfile::tempdir().unwrap();
         let _world = World::enter(files.path()).unwrap();
         let dns = SocketAddr::new(world::DNS_ADDRESS.parse().unwrap(), 53);
@@ -50,22 +50,4 @@ fn testing_policies() {
 #[test]
 fn tokens() {
     Session::begin().follow("docs/tokens.md");
-}
-
-/// Runs the test of this name in a world of its own, in which the body is what it does.
-fn in_a_world(test: &str, body: impl FnOnce()) {
-    if world::inside() {
-        return body();
-    }
-    let mut command = match world::command() {
-        Ok(command) => command,
-        Err(missing) => {
-            assert!(std::env::var("CI").as_deref() != Ok("true"), "no closed world: {missing}");
-            println!("skipped, for want of a closed world: {missing}");
-            return;
-        }
-    };
-    let output = command.args(["--exact", test, "--nocapture"]).output().unwrap();
-    let (said, log) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success() && said.contains(" 1 passed;"), "{said}{log}");
 }
