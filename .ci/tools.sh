@@ -26,6 +26,7 @@ need squid squid -v
 need tinyproxy tinyproxy -v
 # Namespaces, in which the tests have a network of their own.
 need iproute2 ip -V
+need nftables nft --version
 need util-linux unshare --version
 # The compiler of the cryptographic library and of the fuzzer.
 need g++ c++ --version

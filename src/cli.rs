@@ -13,6 +13,7 @@ mod init;
 mod learn;
 mod limits;
 mod man;
+mod probe;
 mod ready;
 mod replace;
 mod sandbox;
@@ -65,6 +66,8 @@ enum Command {
     Domains(domains::DomainsArgs),
     /// Propose rules for what sandboxes asked for
     Learn(learn::LearnArgs),
+    /// Show from inside a sandbox that egret is its only way out
+    Probe(Box<probe::ProbeArgs>),
     /// Ask a running proxy whether it is ready
     Ready(ready::ReadyArgs),
     /// Register sandboxes at a running proxy, remove and list them
@@ -104,6 +107,7 @@ impl Cli {
             Command::Init(args) => args.run(),
             Command::Domains(args) => args.run(),
             Command::Learn(args) => args.run(),
+            Command::Probe(args) => args.run(),
             Command::Ready(args) => args.run(),
             Command::Sandbox(args) => args.run(),
             Command::Token(args) => args.run(),

@@ -33,7 +33,7 @@ pub use intent::{Action, Certificate, Client, Entry, Identity, Intent, Token};
 pub use limits::Limits;
 pub use load::{FetchRuleSet, RegisterText, Surroundings, word};
 pub use names::{NamePattern, PatternError, Reach};
-pub use networks::{Class, Nat64Prefix, classify};
+pub use networks::{Class, METADATA_NAMES, Nat64Prefix, classify};
 pub use paths::{AmbiguousPath, GlobError, PathGlob};
 pub use policy::{Effective, Fallback, Listeners, Mode, Policy};
 pub use ports::PortSet;

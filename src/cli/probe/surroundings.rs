@@ -1,0 +1,133 @@
+//! Who is around, as the kernel's tables tell: gateways, first addresses of subnets, neighbours.
+//!
+//! Reads text of `/proc/net` alone; a line that can't be read is none.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+
+/// A route that answers with an error instead of leading anywhere (`RTF_REJECT`).
+const REJECT: u32 = 0x200;
+/// An entry whose hardware address is known (`ATF_COM`).
+const COMPLETE: u32 = 0x2;
+
+/// Hosts near by, each with port 0; IPv6 addresses of a link have its scope.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Surroundings {
+    /// Next hops of routes, and the first address of each subnet that is on the link.
+    pub(super) gateways: BTreeSet<SocketAddr>,
+    /// Hosts that were spoken to on the link.
+    pub(super) neighbours: BTreeSet<SocketAddr>,
+}
+
+impl Surroundings {
+    /// Of this process's network namespace.
+    pub(super) fn look() -> Self {
+        let read = |name| std::fs::read_to_string(format!("/proc/net/{name}")).unwrap_or_default();
+        Self::read(&read("route"), &read("ipv6_route"), &read("if_inet6"), &read("arp"))
+    }
+
+    fn read(routes: &str, routes6: &str, interfaces6: &str, arp: &str) -> Self {
+        let mut gateways: BTreeSet<_> = routes.lines().skip(1).filter_map(gateway).collect();
+        gateways.extend(routes6.lines().filter_map(|line| gateway6(line, interfaces6)));
+        let neighbours = arp.lines().skip(1).filter_map(neighbour).collect();
+        Self { gateways, neighbours }
+    }
+}
+
+/// The next hop of an IPv4 route; for a subnet on the link its first address.
+fn gateway(line: &str) -> Option<SocketAddr> {
+    let fields: Vec<_> = line.split_whitespace().collect();
+    let [interface, destination, gateway, flags, _, _, _, mask, ..] = fields[..] else {
+        return None;
+    };
+    if u32::from_str_radix(flags, 16).ok()? & REJECT != 0 || interface == "lo" {
+        return None;
+    }
+    let address = |text| u32::from_str_radix(text, 16).ok().map(|bits| Ipv4Addr::from(bits.to_ne_bytes()));
+    let (destination, next, mask) = (address(destination)?, address(gateway)?, address(mask)?);
+    let found = match (next.is_unspecified(), mask.to_bits().count_ones()) {
+        (false, _) => next,
+        // All addresses, or one: there is no first one.
+        (true, 0 | 32) => return None,
+        (true, _) => Ipv4Addr::from_bits(destination.to_bits().checked_add(1)?),
+    };
+    Some(SocketAddr::new(found.into(), 0))
+}
+
+/// The same for IPv6; the columns are those of `net/ipv6/route.c`.
+fn gateway6(line: &str, interfaces: &str) -> Option<SocketAddr> {
+    let fields: Vec<_> = line.split_whitespace().collect();
+    let [destination, prefix, _, _, next, _, _, _, flags, device] = fields[..] else {
+        return None;
+    };
+    if u32::from_str_radix(flags, 16).ok()? & REJECT != 0 || device == "lo" {
+        return None;
+    }
+    let address = |text| u128::from_str_radix(text, 16).ok().map(Ipv6Addr::from_bits);
+    let (destination, next) = (address(destination)?, address(next)?);
+    let prefix = u8::from_str_radix(prefix, 16).ok()?;
+    let special = destination.is_multicast() || destination.is_unicast_link_local();
+    let found = match next.is_unspecified() {
+        false => next,
+        true if special || matches!(prefix, 0 | 128) => return None,
+        true => Ipv6Addr::from_bits(destination.to_bits().checked_add(1)?),
+    };
+    let scope = if found.is_unicast_link_local() { index(device, interfaces)? } else { 0 };
+    Some(SocketAddrV6::new(found, 0, 0, scope).into())
+}
+
+/// An interface's index, from `/proc/net/if_inet6`.
+fn index(device: &str, interfaces: &str) -> Option<u32> {
+    interfaces.lines().find_map(|line| {
+        let fields: Vec<_> = line.split_whitespace().collect();
+        let [_, index, _, _, _, name] = fields[..] else {
+            return None;
+        };
+        if name == device { u32::from_str_radix(index, 16).ok() } else { None }
+    })
+}
+
+fn neighbour(line: &str) -> Option<SocketAddr> {
+    let fields: Vec<_> = line.split_whitespace().collect();
+    let [address, _, flags, ..] = fields[..] else {
+        return None;
+    };
+    let flags = u32::from_str_radix(flags.trim_start_matches("0x"), 16).ok()?;
+    let address: IpAddr = address.parse().ok()?;
+    (flags & COMPLETE != 0).then(|| SocketAddr::new(address, 0))
+}
+
+#[cfg(test)]
+#[cfg(target_endian = "little")]
+mod tests {
+    use super::*;
+
+    const ROUTES: &str = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n\
+        eth0\t00000000\t010200C0\t0003\t0\t0\t0\t00000000\t0\t0\t0\n\
+        eth0\t00001EAC\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n\
+        *\t00000A0A\t00000000\t0201\t0\t0\t0\t0000FFFF\t0\t0\t0\nnonsense\n";
+    const ROUTES6: &str = "\
+        fd000000000000000000000000000000 40 00000000000000000000000000000000 00 00000000000000000000000000000000 00000100 00000001 00000000 00000001     eth0\n\
+        fe800000000000000000000000000000 40 00000000000000000000000000000000 00 00000000000000000000000000000000 00000100 00000002 00000000 00000001     eth0\n\
+        00000000000000000000000000000000 00 00000000000000000000000000000000 00 fe800000000000000000000000000001 00000400 00000002 00000000 00000003     eth0\n\
+        00000000000000000000000000000000 00 00000000000000000000000000000000 00 00000000000000000000000000000000 ffffffff 00000001 00000000 00200200       lo\n";
+    const INTERFACES: &str = "fd000000000000000000000000000002 1f 40 00 82     eth0\n";
+    const ARP: &str = "IP address       HW type     Flags       HW address            Mask     Device\n\
+        172.30.0.9       0x1         0x2         02:fc:00:00:00:05     *        eth0\n\
+        172.30.0.8       0x1         0x0         00:00:00:00:00:00     *        eth0\n";
+
+    #[test]
+    fn tables_of_the_kernel_are_read() {
+        let found = Surroundings::read(ROUTES, ROUTES6, INTERFACES, ARP);
+        let shown: Vec<_> = found.gateways.iter().map(ToString::to_string).collect();
+        assert_eq!(shown, ["172.30.0.1:0", "192.0.2.1:0", "[fd00::1]:0", "[fe80::1%31]:0"]);
+        assert_eq!(found.neighbours, BTreeSet::from(["172.30.0.9:0".parse().unwrap()]));
+    }
+
+    #[test]
+    fn nonsense_is_nobody() {
+        for text in ["", "a b c", "\0", "eth0 zz zz zz 0 0 0 zz", "x\nx x x x x x x x x x"] {
+            assert_eq!(Surroundings::read(text, text, text, text), Surroundings::default(), "{text:?}");
+        }
+    }
+}
