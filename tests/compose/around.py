@@ -12,7 +12,9 @@ import socket
 import struct
 import sys
 
+# Of a connection, long enough to see that there is no route; what answers to a packet does so soon.
 PATIENCE = 10
+BRIEFLY = 4
 QUESTION = b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x03way\x03out\x00\x00\x01\x00\x01"
 FAILURES = {
     errno.ENETUNREACH: "unreachable",
@@ -30,7 +32,7 @@ def tcp(host, port):
 
 def udp(host, port):
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
-        client.settimeout(PATIENCE)
+        client.settimeout(BRIEFLY)
         client.connect((host, int(port)))
         client.send(QUESTION)
         client.recv(512)
@@ -40,7 +42,7 @@ def udp(host, port):
 def icmp(host):
     # The kernel fills the checksum and the identifier in.
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM, socket.IPPROTO_ICMP) as client:
-        client.settimeout(PATIENCE)
+        client.settimeout(BRIEFLY)
         client.connect((host, 0))
         client.send(struct.pack("!BBHHH", 8, 0, 0, 0, 1))
         client.recv(512)

@@ -67,12 +67,24 @@ fn without_egret_there_is_no_way_out_and_with_it_again_there_is() {
 }
 
 #[test]
-fn it_has_no_more_than_it_needs() {
+fn it_has_no_more_than_it_needs_and_takes_up_what_is_changed() {
     let Some(images) = images() else { return };
     let size: u64 = docker(&["image", "inspect", "--format", "{{.Size}}", &images[0]]).parse().unwrap();
     assert!(size < MOST_OCTETS, "{size} octets");
-    let project = Project::start(images, POLICY, "");
-    let [egret, sandbox] = ["egret", "sandbox"].map(|service| project.container(service));
+    let project = Project::start(images, "", "");
+    runs_as_nobody_on_a_read_only_root(&project);
+    is_given_nothing_else(&project);
+
+    assert!(project.shell(FETCH).1.contains("domain_not_allowed"));
+    // As editors do it: a new file in the place of the old one.
+    let [file, new] = ["compose/egret.toml", "compose/.new"].map(|name| project.place(name));
+    fs::write(&new, fs::read_to_string(&file).unwrap() + POLICY).unwrap();
+    fs::rename(new, file).unwrap();
+    wait_for("the new policy", LIMIT, || works(&project));
+}
+
+fn runs_as_nobody_on_a_read_only_root(project: &Project) {
+    let egret = project.container("egret");
 
     let pid = inspect(&egret, "{{.State.Pid}}");
     let of = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap();
@@ -99,7 +111,10 @@ fn it_has_no_more_than_it_needs() {
     };
     let places = ["/", "/etc/egret", "/var/lib/egret"].map(options);
     assert_eq!(places, ["ro", "ro", "rw"], "{mounts}");
+}
 
+fn is_given_nothing_else(project: &Project) {
+    let [egret, sandbox] = ["egret", "sandbox"].map(|service| project.container(service));
     let json = |container: &str, format: &str| -> Value {
         serde_json::from_str(&inspect(container, format)).unwrap()
     };
@@ -117,16 +132,4 @@ fn it_has_no_more_than_it_needs() {
     assert_eq!(of_egret, named(&["inside", "outside"]));
     let of_sandbox: Vec<String> = networks(&sandbox);
     assert_eq!(of_sandbox, named(&["inside"]));
-}
-
-#[test]
-fn it_takes_up_what_is_changed_in_the_folder() {
-    let Some(images) = images() else { return };
-    let project = Project::start(images, "", "");
-    assert!(project.shell(FETCH).1.contains("domain_not_allowed"));
-    // As editors do it: a new file in the place of the old one.
-    let [file, new] = ["compose/egret.toml", "compose/.new"].map(|name| project.place(name));
-    fs::write(&new, fs::read_to_string(&file).unwrap() + POLICY).unwrap();
-    fs::rename(new, file).unwrap();
-    wait_for("the new policy", LIMIT, || works(&project));
 }

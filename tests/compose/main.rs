@@ -25,6 +25,7 @@ mod alike;
 mod clients;
 mod isolation;
 mod life;
+mod probe;
 mod project;
 mod readme;
 #[allow(dead_code, reason = "files and records are for tests/documents")]

@@ -218,9 +218,16 @@ impl Project {
         self.containers(service).swap_remove(0)
     }
 
+    /// By the engine, which takes a tenth of the time that compose takes to say it.
     pub fn containers(&self, service: &str) -> Vec<String> {
-        let listed = self.compose(&["ps", "--quiet", service]);
-        listed.lines().map(str::to_owned).collect()
+        let project = format!("label=com.docker.compose.project={}", self.name);
+        let service = format!("label=com.docker.compose.service={service}");
+        let format = "--format={{.Names}} {{.ID}}";
+        let listed =
+            docker(&["ps", "--all", "--no-trunc", format, "--filter", &project, "--filter", &service]);
+        let mut found: Vec<_> = listed.lines().map(|line| line.split_once(' ').unwrap()).collect();
+        found.sort_unstable();
+        found.into_iter().map(|(_, id)| id.to_owned()).collect()
     }
 
     /// The engine's name of a network of this project.

@@ -28,8 +28,12 @@ fn a_token_says_which_sandbox_it_is() {
     let text = fs::read_to_string(&file).unwrap();
     let with_auth = text.replacen("policy = \"sandbox\"\n", "policy = \"sandbox\"\nauth   = \"token\"\n", 1);
     assert_ne!(text, with_auth);
+    // With a token for the control interface too, which the health check has to find.
+    let listen =
+        with_auth.replacen("[listen]\n", "[listen]\ncontrol_token_file = \"/etc/egret/control\"\n", 1);
+    fs::write(project.place("compose/control"), "0123456789abcdef0123456789abcdef\n").unwrap();
     let identity = "\n[identity]\ntoken_keys = [\"/etc/egret/token.pub\"]\n";
-    fs::write(file, with_auth + identity).unwrap();
+    fs::write(file, listen + identity).unwrap();
     let mint = ["token", "mint", "--sandbox=job-7", "--policy=sandbox", "--ttl=1h", "--url=egret:3128"];
     project.set_proxy_url(egret(&mint));
     project.up(&[]);
