@@ -3,6 +3,7 @@
 //! Entries put an [`Intent`](egret_policy::Intent) in and get an opened way out or a refusal that is
 //! already recorded. They can't name the steps in between, so they can't skip one.
 
+mod errand;
 mod exchange;
 mod flow;
 mod identify;
@@ -37,6 +38,7 @@ pub use live::{Signals, Stop};
 use redirects::Redirects;
 use turns::Turns;
 
+pub use errand::Errand;
 pub use exchange::{ByteCounters, Exchange, Redial};
 pub use redirects::RedirectDenied;
 pub(crate) use refuse::dns_reason;

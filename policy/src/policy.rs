@@ -108,6 +108,17 @@ impl Policy {
         self.policies.get(&client.policy)
     }
 
+    /// The policies of another one under this one's operator denials, listeners and prefixes.
+    #[must_use]
+    pub fn with_policies_of(&self, other: Self) -> Self {
+        Self {
+            listeners: self.listeners.clone(),
+            operator_deny: Arc::clone(&self.operator_deny),
+            nat64: self.nat64.clone(),
+            ..other
+        }
+    }
+
     /// Is there a policy of this name?
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
