@@ -15,6 +15,7 @@ mod limits;
 mod man;
 mod probe;
 mod ready;
+mod registry;
 mod replace;
 mod sandbox;
 mod schema;
@@ -72,6 +73,8 @@ enum Command {
     Ready(ready::ReadyArgs),
     /// Register sandboxes at a running proxy, remove and list them
     Sandbox(sandbox::SandboxArgs),
+    /// Write rules for the registries that package managers are set to
+    Registry(registry::RegistryArgs),
     /// Make, inspect and revoke short-lived tokens of sandboxes
     Token(token::TokenArgs),
     /// Make, inspect and revoke certificates for a TLS listener and its clients
@@ -85,7 +88,7 @@ enum Command {
 }
 
 /// Which configuration to use.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 struct ConfigArgs {
     /// Configuration file [default: ./egret.toml, else /etc/egret/egret.toml, else built-in]
     #[arg(long, value_name = "FILE")]
@@ -110,6 +113,7 @@ impl Cli {
             Command::Probe(args) => args.run(),
             Command::Ready(args) => args.run(),
             Command::Sandbox(args) => args.run(),
+            Command::Registry(args) => args.run(),
             Command::Token(args) => args.run(),
             Command::Cert(args) => args.run(),
             Command::Schema(args) => args.run(),

@@ -22,6 +22,7 @@ pub mod ledger;
 pub mod limit;
 pub mod metrics;
 pub mod redirect;
+pub mod registry;
 pub mod relay;
 pub mod reload;
 pub mod resolve;

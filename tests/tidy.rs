@@ -103,6 +103,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("main", &[]),
     ("metrics", &["audit::Audit", "relay::Counters"]),
     ("redirect", &[]),
+    ("registry", &["egress::Errand", "learn::Base", "learn::Rules", "learn::doubt"]),
     ("relay", &["stream"]),
     ("reload", &["audit", "config", "egress"]),
     // DNS servers are spoken to through the one place that opens sockets.

@@ -44,8 +44,14 @@ impl Base {
         &self.rules
     }
 
+    /// Does a rule of it let some request pass there?
+    #[must_use]
+    pub fn accepts(&self, place: &Destination) -> bool {
+        !self.rules.accepting_alone(place).is_empty()
+    }
+
     /// The entries that accept none of these destinations.
-    pub(super) fn unused<'a>(&self, wanted: impl Iterator<Item = &'a Destination>) -> Vec<Unused> {
+    pub fn unused<'a>(&self, wanted: impl Iterator<Item = &'a Destination>) -> Vec<Unused> {
         let mut used = vec![false; self.entries.len()];
         for place in wanted {
             for cite in self.apart.accepting_alone(place) {

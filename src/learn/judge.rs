@@ -18,6 +18,15 @@ use super::tally::{Place, Seen, Summary, Tally};
 /// Ports that are proposed without asking.
 const PORTS: [u16; 2] = [80, 443];
 
+/// Why a name that somebody else brought up is no candidate for a rule by its looks alone.
+#[must_use]
+pub fn doubt(name: &str) -> Option<String> {
+    if let Some((objection, entry)) = service_of(name) {
+        return Some(format!("{} ({entry})", objection.meaning()));
+    }
+    looks_random(name).map(|detail| format!("{} ({detail})", Objection::RandomLabel.meaning()))
+}
+
 /// What the judgement depends on beside the records.
 #[derive(Debug)]
 pub struct Settings<'a> {

@@ -18,7 +18,7 @@ mod text;
 mod tests;
 
 pub use base::Base;
-pub use judge::{Settings, judge};
+pub use judge::{Settings, doubt, judge};
 pub use objection::Objection;
 pub use report::{AllowedAlready, Complaint, NotProposed, Proposal, Report, Unused};
 pub use rules::Rules;
