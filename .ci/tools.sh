@@ -15,6 +15,7 @@ need() {
 need curl curl --version
 need git git --version
 need nodejs node --version
+need npm npm --version
 need python3 python3 --version
 need python3-pip python3 -m pip --version
 need wget wget --version
