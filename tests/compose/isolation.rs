@@ -169,7 +169,7 @@ fn nothing_leaves_but_through_egret() {
 }
 
 #[test]
-fn without_the_setting_this_machine_can_be_reached() {
+fn without_the_setting_this_machine_can_be_reached_and_the_probe_says_so() {
     let more = "\
 networks:
   inside:
@@ -177,6 +177,13 @@ networks:
     ipam: {config: [{subnet: \"{inside}.0/24\"}]}
 ";
     let Some(scene) = Scene::set(more) else { return };
-    let sandbox = scene.project.container("sandbox");
+    let [egret, sandbox] = ["egret", "sandbox"].map(|service| scene.project.container(service));
     assert_eq!(scene.tries(&sandbox, &["tcp:{i}:{port}", "icmp:{i}"]), ["reached", "reached"]);
+
+    scene.project.copy((&egret, "/egret"), &[&sandbox], "/tmp/egret");
+    let probe = "/tmp/egret probe --no-defaults --allowed http://allowed.example/";
+    let (done, printed) = scene.project.shell_in(&sandbox, probe);
+    let gateway = scene.fill("gateway {i}");
+    let failed: Vec<&str> = printed.lines().filter(|line| line.starts_with("FAIL ")).collect();
+    assert!(!done && failed.len() == 1 && failed[0].contains(&gateway), "{printed}");
 }

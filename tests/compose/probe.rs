@@ -1,7 +1,7 @@
 //! `egret probe`, the program of the image itself, in the sandbox and in a container on an ordinary
 //! network.
 
-use crate::project::{POLICY, Project, docker, images};
+use crate::project::{POLICY, Project, images};
 
 const MORE: &str = r#"
 services:
@@ -13,23 +13,13 @@ services:
     networks: [outside]
 "#;
 
-/// Copies a file out of one container, and into others.
-fn copy(project: &Project, from: (&str, &str), to: &[&str], place: &str) {
-    let here = project.place("copied");
-    let here = here.to_str().unwrap();
-    docker(&["cp", &format!("{}:{}", from.0, from.1), here]);
-    for container in to {
-        docker(&["cp", here, &format!("{container}:{place}")]);
-    }
-}
-
 #[test]
 fn the_probe_passes_in_the_sandbox_and_fails_on_an_ordinary_network() {
     let Some(images) = images() else { return };
     let project = Project::start(images, POLICY, MORE);
     let [egret, sandbox, outsider] =
         ["egret", "sandbox", "outsider"].map(|service| project.container(service));
-    copy(&project, (&egret, "/egret"), &[&sandbox, &outsider], "/tmp/egret");
+    project.copy((&egret, "/egret"), &[&sandbox, &outsider], "/tmp/egret");
 
     let [site, elsewhere] = [3, 4].map(|last| project.outside(last));
     let places = format!(
@@ -42,7 +32,7 @@ fn the_probe_passes_in_the_sandbox_and_fails_on_an_ordinary_network() {
     let baseline = format!("/tmp/egret probe --baseline --write /tmp/base.json {places}");
     let (done, printed) = project.shell_in(&outsider, &baseline);
     assert!(done, "{printed}");
-    copy(&project, (&outsider, "/tmp/base.json"), &[&sandbox], "/tmp/base.json");
+    project.copy((&outsider, "/tmp/base.json"), &[&sandbox], "/tmp/base.json");
 
     let inside = format!("/tmp/egret probe --baseline /tmp/base.json {places}");
     let (done, printed) = project.shell_in(&sandbox, &inside);

@@ -250,6 +250,16 @@ impl Project {
         ])
     }
 
+    /// Copies a file out of one container, and into others.
+    pub fn copy(&self, from: (&str, &str), to: &[&str], place: &str) {
+        let here = self.place("copied");
+        let here = here.to_str().unwrap();
+        docker(&["cp", &format!("{}:{}", from.0, from.1), here]);
+        for container in to {
+            docker(&["cp", here, &format!("{container}:{place}")]);
+        }
+    }
+
     /// What a shell in a container prints and says, and whether it succeeded.
     pub fn shell_in(&self, container: &str, script: &str) -> (bool, String) {
         let script = format!("exec 2>&1; {script}");
