@@ -44,7 +44,7 @@ services:
   site: &site
     image: "{sandbox_image}"
     init: true
-    command: &command ["python3", "/tests/site.py", {names}]
+    command: ["python3", "/tests/site.py", {names}]
     volumes: ["{folder}/tls/certs:/tls:ro", "{tests}:/tests:ro"]
     healthcheck:
       test: ["CMD", "test", "-e", "/tmp/ready"]
@@ -53,14 +53,7 @@ services:
     networks:
       outside: {ipv4_address: "{outside}.3"}
   elsewhere:
-    image: "{sandbox_image}"
-    init: true
-    command: *command
-    volumes: ["{folder}/tls/certs:/tls:ro", "{tests}:/tests:ro"]
-    healthcheck:
-      test: ["CMD", "test", "-e", "/tmp/ready"]
-      interval: 1s
-      retries: 60
+    <<: *site
     networks:
       outside: {ipv4_address: "{outside}.4"}
 networks:
