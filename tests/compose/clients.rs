@@ -113,4 +113,11 @@ fn clients_work_and_each_container_is_a_sandbox_of_its_own() {
     ];
     assert_eq!(decided(&addresses[0]), BTreeSet::from(of_first));
     assert_eq!(decided(&addresses[1]), BTreeSet::from([("allowed.example", "allow")]));
+
+    let touched = project.compose(&["exec", "-T", "egret", "/egret", "domains"]);
+    for (address, host) in [(&addresses[0], "git.example"), (&addresses[1], "allowed.example")] {
+        let sandbox = format!("sandbox-{address}");
+        let line = |line: &str| line.contains(&sandbox) && line.contains(host);
+        assert!(touched.lines().any(line), "no {host} of {sandbox}: {touched}");
+    }
 }

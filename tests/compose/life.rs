@@ -38,7 +38,7 @@ fn without_egret_there_is_no_way_out_and_with_it_again_there_is() {
     let egret = project.container("egret");
     let untouched = || inspect(&project.container("sandbox"), "{{.Id}} {{.State.Pid}} {{.State.StartedAt}}");
     let sandbox = untouched();
-    assert!(works(&project));
+    wait_for("egret serves", LIMIT, || works(&project));
 
     docker(&["kill", &egret]);
     is_cut_off(&project);
