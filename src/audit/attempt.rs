@@ -20,7 +20,9 @@ use super::line::Line;
 use super::queue::{Closed, Lost};
 use super::record::{CLIENT_CANCEL, CloseRecord, DecisionRecord};
 use super::ticket::{Settled, Ticket};
-use super::{AttemptId, AuditUnavailable, Closing, OnFailure, Outcome, Request, Shared, Timestamp, Verdict};
+use super::{
+    AttemptId, AuditUnavailable, Closing, OnFailure, Outcome, Protocol, Request, Shared, Timestamp, Verdict,
+};
 
 /// The reason of traffic that a late failure of the audit ended.
 const AUDIT_UNAVAILABLE: &str = "audit_unavailable";
@@ -69,6 +71,16 @@ impl Attempt {
     #[must_use]
     pub fn verdict(&self) -> super::Verdict {
         self.outcome.verdict
+    }
+
+    /// Does whoever asked get a status of HTTP for an answer? Of what is diverted, only a request.
+    #[must_use]
+    pub fn is_answered_by_status(&self) -> bool {
+        match self.request.protocol {
+            None | Some(Protocol::Connect | Protocol::Http) => true,
+            Some(Protocol::Transparent) => self.request.method.is_some(),
+            Some(Protocol::Socks5 | Protocol::Dns) => false,
+        }
     }
 
     /// What is known of the request; may be completed until the decision.

@@ -18,7 +18,7 @@ use crate::resolve::ResolveError;
 pub struct Refused {
     /// Why.
     pub refusal: Refusal,
-    /// The status that the client gets.
+    /// The status that the client gets, if it speaks HTTP.
     pub status: u16,
     /// The audit ID.
     pub id: String,
@@ -31,6 +31,8 @@ pub struct Refused {
 pub struct Malformed<'a> {
     /// Who sent it, if it got that far.
     pub client: Option<&'a Client>,
+    /// The way in, where that alone says the protocol.
+    pub entry: Option<Entry>,
     /// The method, if there is one.
     pub method: Option<&'a str>,
     /// Where it wanted to go, if that can be read.
@@ -56,6 +58,7 @@ impl Egress {
             method: what.method.map(Text::from),
             path: what.path.map(|path| self.parts.paths.record(path)),
             host: what.target.filter(|target| !target.is_empty()).map(Text::new),
+            protocol: what.entry.and_then(|entry| protocol(entry, &Action::Place)),
             ..audit::Request::default()
         };
         if let Some(client) = what.client {
@@ -99,7 +102,9 @@ impl Egress {
     }
 
     async fn refuse_attempt(&self, attempt: Attempt, refusal: Refusal, status: u16) -> Refused {
-        let id = self.record_refusal(attempt, &refusal, Some(status)).await;
+        // Other protocols than HTTP have no status to answer with.
+        let answered = attempt.is_answered_by_status().then_some(status);
+        let id = self.record_refusal(attempt, &refusal, answered).await;
         Refused { refusal, status, id, retry_after: None }
     }
 
@@ -134,7 +139,7 @@ impl Egress {
         };
         identify_record(&mut request, &intent.client);
         place_record(&mut request, &intent.destination);
-        request.protocol = protocol(intent);
+        request.protocol = protocol(intent.entry, &intent.action);
         match &intent.action {
             Action::Tunnel if intent.entry == Entry::Proxy => request.method = Some(Text::from("CONNECT")),
             Action::Tunnel | Action::Place => {}
@@ -148,8 +153,8 @@ impl Egress {
 }
 
 /// How records name the way in.
-const fn protocol(intent: &Intent) -> Option<audit::Protocol> {
-    match (intent.entry, &intent.action) {
+const fn protocol(entry: Entry, action: &Action) -> Option<audit::Protocol> {
+    match (entry, action) {
         (Entry::Proxy, Action::Tunnel) => Some(audit::Protocol::Connect),
         (Entry::Proxy, Action::Request { .. }) => Some(audit::Protocol::Http),
         (Entry::Proxy, Action::Place) => None,

@@ -172,6 +172,7 @@ fn malformed<'a>(
 ) -> Malformed<'a> {
     Malformed {
         client,
+        entry: None,
         method: Some(head.method()),
         destination: asked.map(Asked::destination),
         path: asked.and_then(Asked::path),
