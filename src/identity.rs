@@ -24,7 +24,7 @@ use egret_policy::{Certificate, Client, Identity, Policy, Reason, Refusal};
 
 pub use certificate::{SANDBOX_URI, UnreadableCertificate, parse, read_certificate, sandbox_of, times};
 pub use claims::{Audience, BadClaim, Claims, LimitClaims, is_token_id};
-pub use credentials::{Credentials, Unreadable};
+pub use credentials::{Credentials, Unreadable, login_of};
 use guesses::Guesses;
 pub use key::{KeyError, PublicKey, SigningKey};
 pub use registry::{Entry, MOST_REGISTERED, Put, Registry, RegistryError, Snapshot, Wanted, WantedBody};
@@ -90,23 +90,23 @@ impl Identities {
         self.keys.load().is_some()
     }
 
-    /// Who sends a request with these values of `Proxy-Authorization` from this address, over a
-    /// connection with this certificate.
+    /// Who sends a request with these credentials, as read, from this address, over a connection
+    /// with this certificate.
     ///
     /// # Errors
     /// Nothing identifies the client, or its certificate or its credentials are bad.
-    pub fn identify<'a>(
+    pub fn identify(
         &self,
         policy: &Policy,
         source: IpAddr,
         certificate: Option<&Arc<Certificate>>,
-        credentials: impl Iterator<Item = &'a [u8]>,
+        credentials: Result<Option<Credentials>, Unreadable>,
     ) -> Result<Client, Unidentified> {
         let source = source.to_canonical();
         if let Some(certificate) = certificate {
             self.check_certificate(certificate, now())?;
         }
-        let credentials = match Credentials::read(credentials) {
+        let credentials = match credentials {
             Ok(None) => return Ok(self.identify_connection(policy, source, certificate)?),
             Ok(Some(credentials)) => Ok(credentials),
             Err(unreadable) => Err(unreadable),

@@ -7,7 +7,7 @@ use egret_policy::{Certificate, Client, Reason, Refusal};
 
 use super::{Egress, Malformed, Refused};
 use crate::audit::{Event, Revoke, Text};
-use crate::identity::{Revocation, RevocationsError, Unidentified};
+use crate::identity::{Credentials, Revocation, RevocationsError, Unidentified};
 
 impl Egress {
     /// Who sends a request with these values of `Proxy-Authorization` over a connection with this
@@ -21,7 +21,29 @@ impl Egress {
         certificate: Option<&Arc<Certificate>>,
         credentials: impl Iterator<Item = &'a [u8]>,
     ) -> Result<Client, Unidentified> {
+        let credentials = Credentials::read(credentials);
         self.parts.identities.identify(&self.policy.load(), source, certificate, credentials)
+    }
+
+    /// Who sends this user and this password of SOCKS, by what is in force now. The address alone
+    /// identifies nobody who sends them.
+    ///
+    /// # Errors
+    /// They are bad.
+    pub fn identify_login(
+        &self,
+        source: IpAddr,
+        user: &[u8],
+        password: &[u8],
+    ) -> Result<Client, Unidentified> {
+        let credentials = Credentials::read_login(user, password).map(Some);
+        self.parts.identities.identify(&self.policy.load(), source, None, credentials)
+    }
+
+    /// May a client send credentials at all?
+    #[must_use]
+    pub fn takes_credentials(&self) -> bool {
+        self.parts.identities.tokens_are_on()
     }
 
     /// Who the client at this address with this certificate is, as long as it has sent no

@@ -1,4 +1,5 @@
-//! What a request's `Proxy-Authorization` holds, read strictly (RFC 9110 section 11.7.2).
+//! What a request's `Proxy-Authorization` holds, read strictly (RFC 9110 section 11.7.2), and what user
+//! and password of SOCKS hold (RFC 1929).
 //!
 //! Splits and decodes; whether the token is good is for [`super::TokenKeys`] to say. Nothing here
 //! repairs or guesses, and no error repeats what was sent.
@@ -14,6 +15,12 @@ use super::token::MAX_TOKEN;
 /// Most octets of a user, a colon and a token in base64.
 const MAX_BASIC: usize = (64 + 1 + MAX_TOKEN).div_ceil(3) * 4;
 
+/// Most octets of a user, and of a password, of SOCKS (RFC 1929 section 2).
+const MAX_FIELD: usize = 255;
+/// Stands in a user of SOCKS between the sandbox and the beginning of a token that is too long for a
+/// password. Neither has this character, and a URL needs no escape for it.
+const SPLIT: char = '~';
+
 /// Why credentials can't be read. Safe to record: it repeats nothing of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say it")]
@@ -28,6 +35,8 @@ pub enum Unreadable {
     Base64,
     #[error("the decoded value of Basic is not SANDBOX:TOKEN")]
     Pair,
+    #[error("the user is neither SANDBOX nor SANDBOX~TOKEN, with the rest of the token as the password")]
+    User,
     #[error("the token has a character that no token has")]
     Characters,
 }
@@ -35,7 +44,7 @@ pub enum Unreadable {
 /// A token, and the sandbox ID that was sent with it, if one was.
 #[derive(PartialEq, Eq)]
 pub struct Credentials {
-    /// The user part of Basic.
+    /// The user part of Basic, or the sandbox of a user of SOCKS.
     pub user: Option<String>,
     /// The token: not empty, characters of compact JWS, at most [`MAX_TOKEN`] of them.
     pub token: String,
@@ -73,6 +82,43 @@ impl Credentials {
             Err(Unreadable::Scheme)
         }
     }
+}
+
+impl Credentials {
+    /// Reads user and password of SOCKS. The user is the sandbox ID and the password the token; of a
+    /// token that has no room there, the beginning stands in the user, behind `SANDBOX~`.
+    ///
+    /// # Errors
+    /// They are not that.
+    pub fn read_login(user: &[u8], password: &[u8]) -> Result<Self, Unreadable> {
+        let user = std::str::from_utf8(user).map_err(|_| Unreadable::User)?;
+        let (sandbox, begin) = match user.split_once(SPLIT) {
+            // A mark without what it announces.
+            Some((_, "")) => return Err(Unreadable::User),
+            Some((sandbox, begin)) => (sandbox, begin),
+            None => (user, ""),
+        };
+        if !is_sandbox_id(sandbox) {
+            return Err(Unreadable::User);
+        }
+        if password.is_empty() {
+            return Err(Unreadable::Characters);
+        }
+        let token = token(&[begin.as_bytes(), password].concat())?;
+        Ok(Self { user: Some(sandbox.to_owned()), token })
+    }
+}
+
+/// User and password that [`Credentials::read_login`] reads as this sandbox and this token; `None` if
+/// they have no room for it.
+#[must_use]
+pub fn login_of(sandbox: &str, token: &str) -> Option<(String, String)> {
+    let Some(too_long) = token.len().checked_sub(MAX_FIELD).filter(|&more| more > 0) else {
+        return Some((sandbox.to_owned(), token.to_owned()));
+    };
+    let (begin, rest) = token.split_at_checked(too_long)?;
+    let user = format!("{sandbox}{SPLIT}{begin}");
+    (user.len() <= MAX_FIELD).then(|| (user, rest.to_owned()))
 }
 
 /// `SANDBOX:TOKEN` in base64 (RFC 7617 section 2).
@@ -165,6 +211,29 @@ mod tests {
     }
 
     #[test]
+    fn logins() {
+        let of = |user: &str, password: &str| Credentials::read_login(user.as_bytes(), password.as_bytes());
+        let good = |user: &str, token: &str| good(Some(user), token).map(Option::unwrap);
+        assert_eq!(of("box", "a.b.c"), good("box", "a.b.c"));
+        assert_eq!(of("box~a.", "b.c"), good("box", "a.b.c"));
+        for (user, password, error) in [
+            ("", "a.b.c", Unreadable::User),
+            ("~a", "b.c", Unreadable::User),
+            ("box~", "a.b.c", Unreadable::User),
+            ("box:a", "b.c", Unreadable::User),
+            ("b\0x", "a.b.c", Unreadable::User),
+            ("b\u{e4}", "a.b.c", Unreadable::User),
+            ("box~a~b", "c", Unreadable::Characters),
+            ("box", "", Unreadable::Characters),
+            ("box~a.b.c", "", Unreadable::Characters),
+            ("box", "a b", Unreadable::Characters),
+        ] {
+            assert_eq!(of(user, password), Err(error), "{user} {password}");
+        }
+        assert_eq!(Credentials::read_login(b"\xff", b"a"), Err(Unreadable::User));
+    }
+
+    #[test]
     fn nothing_of_them_is_shown() {
         let credentials = read(&["Basic c2FuZGJveC1hOnRvay1h"]).unwrap().unwrap();
         assert_eq!(format!("{credentials:?}"), "Credentials");
@@ -181,6 +250,25 @@ mod tests {
             let value = format!("Basic {}", STANDARD.encode(format!("{user}:{token}")));
             prop_assert_eq!(read(&[&value]), good(Some(&user), &token));
             prop_assert_eq!(read(&[&format!("Bearer {token}")]), good(None, &token));
+        }
+
+        #[test]
+        fn any_login_is_read_without_a_panic(
+            user in proptest::collection::vec(any::<u8>(), 0..=255),
+            password in proptest::collection::vec(any::<u8>(), 0..=255),
+        ) {
+            let _ = Credentials::read_login(&user, &password);
+        }
+
+        #[test]
+        fn every_login_that_is_made_is_read(user in "[A-Za-z0-9._-]{1,64}", token in "[A-Za-z0-9._-]{1,600}") {
+            let Some((first, second)) = login_of(&user, &token) else {
+                prop_assert!(user.len() + 1 + token.len() > 2 * MAX_FIELD);
+                return Ok(());
+            };
+            prop_assert!(first.len() <= MAX_FIELD && (1..=MAX_FIELD).contains(&second.len()));
+            let read = Credentials::read_login(first.as_bytes(), second.as_bytes());
+            prop_assert_eq!(read.map(Some), good(Some(&user), &token));
         }
     }
 }

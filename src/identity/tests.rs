@@ -56,7 +56,8 @@ impl World {
 
     fn identify(&self, source: &str, values: &[&str]) -> Result<Client, Unidentified> {
         let values = values.iter().map(|value| value.as_bytes());
-        self.identities.identify(&self.policy, source.parse().unwrap(), None, values)
+        let credentials = Credentials::read(values);
+        self.identities.identify(&self.policy, source.parse().unwrap(), None, credentials)
     }
 
     fn reason(&self, source: &str, values: &[&str]) -> (Reason, String) {

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::{BAD_INPUT, FAILED, Failure, finish, read_file};
 use crate::cli::limits::read_limits;
-use crate::identity::{Audience, BadClaim, Claims, MAX_LIFETIME, MAX_TOKEN, SigningKey, now, sign};
+use crate::identity::{Audience, BadClaim, Claims, MAX_LIFETIME, MAX_TOKEN, SigningKey, login_of, now, sign};
 
 /// Octets of randomness in a token's ID.
 const ID_LENGTH: usize = 16;
@@ -43,7 +43,7 @@ pub(super) struct MintArgs {
     /// Limit beside the policy's, as requests=5/s or bytes=1GiB/day; repeatable
     #[arg(long = "limit", value_name = "KEY=VALUE")]
     limits: Vec<String>,
-    /// Print the proxy's URL with the token in it
+    /// Print the proxy's URL with the token in it; http:// or socks5h:// may stand before the host
     #[arg(long, value_name = "HOST:PORT")]
     url: Option<String>,
     /// Print the token and what it claims as JSON
@@ -92,8 +92,26 @@ impl MintArgs {
                 BAD_INPUT,
             ));
         }
-        let url = url.map(|authority| format!("http://{}:{token}@{authority}", claims.sub));
+        let url = url.map(|url| proxy_url(&url, &claims.sub, &token)).transpose()?;
         Ok(Minted { token, url, claims })
+    }
+}
+
+/// The proxy's URL with sandbox and token as user and password.
+fn proxy_url(written: &str, sandbox: &str, token: &str) -> Result<String, Failure> {
+    let (scheme, authority) = written.split_once("://").unwrap_or(("http", written));
+    match scheme {
+        "http" | "https" => Ok(format!("{scheme}://{sandbox}:{token}@{authority}")),
+        "socks5" | "socks5h" => {
+            let (user, password) = login_of(sandbox, token).ok_or_else(|| {
+                let message = "the token is too long for SOCKS, which has room for two times 255 bytes; name fewer sources or limits";
+                (message.to_owned(), BAD_INPUT)
+            })?;
+            Ok(format!("{scheme}://{user}:{password}@{authority}"))
+        }
+        _ => {
+            Err((format!("--url {written}: write HOST:PORT, or http:// or socks5h:// before it"), BAD_INPUT))
+        }
     }
 }
 
