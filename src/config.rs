@@ -52,6 +52,8 @@ pub struct Listen {
     pub proxy: Vec<SocketAddr>,
     /// Where clients connect over TLS.
     pub tls: Vec<SocketAddr>,
+    /// Where clients connect over SOCKS. One that is in `proxy` as well takes both.
+    pub socks: Vec<SocketAddr>,
     /// The control interface.
     pub control: SocketAddr,
     /// The pseudonym in `Via` and `Proxy-Status` (RFC 9110 section 7.6.3).
@@ -207,8 +209,9 @@ pub fn load_noting(
     };
     let read = |mut root: egret_policy::reader::Table<'_, '_>, problems: &mut Problems| {
         let (settings, part) = read::settings(&mut root, files, problems);
-        let Listen { proxy, tls, control, .. } = &settings.listen;
-        let own = Listeners { bound: proxy.iter().chain(tls).chain([control]).copied().collect() };
+        let Listen { proxy, tls, socks, control, .. } = &settings.listen;
+        let bound = proxy.iter().chain(tls).chain(socks).chain([control]);
+        let own = Listeners { bound: bound.copied().collect() };
         let listeners = listeners.cloned().unwrap_or(own);
         upstream::refuse_loop(&part.upstream, &listeners, &settings.dns.hosts, problems);
         let around = Surroundings {

@@ -10,6 +10,7 @@ pub mod question;
 mod request;
 mod respond;
 mod response;
+pub mod socks;
 pub mod tls;
 mod wire;
 

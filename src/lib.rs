@@ -27,4 +27,5 @@ pub mod relay;
 pub mod reload;
 pub mod resolve;
 pub mod server;
+pub mod socks5;
 pub mod stream;

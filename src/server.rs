@@ -14,7 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::task::TaskTracker;
 
-use crate::entry::{Gate, http, tls};
+use crate::entry::{Gate, http, socks, tls};
 
 /// Connections that the kernel keeps while they wait to be accepted.
 const BACKLOG: i32 = 4096;
@@ -109,6 +109,10 @@ pub enum Door {
     Plain,
     /// HTTP/1 inside TLS.
     Tls,
+    /// SOCKS version 5.
+    Socks,
+    /// HTTP/1 or SOCKS, which the first octet tells apart.
+    Both,
 }
 
 /// The proxy's listeners and what bounds them.
@@ -184,9 +188,13 @@ impl Server {
                 tracing::warn!(ceiling = self.ceiling, count, "at the ceiling of client connections");
                 self.gate.egress.record_overload(peer, count);
             }
-            // Not tracked: it ends at once, and holds no slot. Over TLS it would take a handshake.
-            if door == Door::Plain {
-                tokio::spawn(turn_away(stream, Arc::clone(&self.gate.name)));
+            // Not tracked: it ends at once, and holds no slot. Over TLS it would take a handshake, and
+            // SOCKS has no word for it before the client has sent three messages.
+            match door {
+                Door::Plain | Door::Both => {
+                    tokio::spawn(turn_away(stream, door, Arc::clone(&self.gate.name)));
+                }
+                Door::Tls | Door::Socks => {}
             }
             return;
         };
@@ -203,6 +211,8 @@ impl Server {
                 match door {
                     Door::Plain => http::serve(gate, stream.into(), peer).await,
                     Door::Tls => tls::serve(gate, stream, peer).await,
+                    Door::Socks => socks::serve(gate, stream.into(), peer).await,
+                    Door::Both => socks::serve_either(gate, stream, peer).await,
                 }
             };
             let served = tokio::select! {
@@ -252,8 +262,8 @@ fn prepare(stream: &TcpStream) -> io::Result<()> {
     crate::dial::keep_alive(stream)
 }
 
-/// Says `overloaded` without reading anything.
-async fn turn_away(mut stream: TcpStream, name: Arc<str>) {
+/// Says `overloaded` without reading anything; nothing to a client of SOCKS.
+async fn turn_away(mut stream: TcpStream, door: Door, name: Arc<str>) {
     let answer = format!(
         "HTTP/1.1 503 egret overloaded\r\n\
          Proxy-Status: {}; error=proxy_internal_error; details=\"overloaded\"\r\n\
@@ -262,6 +272,9 @@ async fn turn_away(mut stream: TcpStream, name: Arc<str>) {
         crate::entry::proxy_status_name(&name)
     );
     let answered = async {
+        if door == Door::Both && socks::speaks(&stream).await? {
+            return Ok(());
+        }
         stream.write_all(answer.as_bytes()).await?;
         stream.shutdown().await
     };

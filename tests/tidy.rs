@@ -90,6 +90,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "forward::Upstream",
             "http1",
             "redirect",
+            "socks5",
             "stream",
         ],
     ),
@@ -109,6 +110,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     // DNS servers are spoken to through the one place that opens sockets.
     ("resolve", &["dial::ConfiguredAddr", "dial::configured_tcp", "dial::configured_udp"]),
     ("server", &["dial::keep_alive", "entry"]),
+    ("socks5", &[]),
     ("stream", &[]),
 ];
 

@@ -1,6 +1,7 @@
 //! `egret serve`: runs the proxy until it is told to stop.
 
 use std::io::IsTerminal;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use tracing_subscriber::EnvFilter;
 use super::{ConfigArgs, FAILED, OK, complain};
 use crate::audit::{self, Audit, PathKey, PathRecorder, Start};
 use crate::client_tls::ClientTls;
-use crate::config::{ConfigSource, Files, Loaded, OnAuditFailure, Settings};
+use crate::config::{ConfigSource, Files, Listen, Loaded, OnAuditFailure, Settings};
 use crate::control::Control;
 use crate::dial::{DialSettings, Dialer};
 use crate::egress::{Egress, Parts, Signals};
@@ -100,9 +101,15 @@ fn bind(settings: &Settings) -> Result<Bound, String> {
             format!("{address} can't be listened on: {error}; {help}")
         })
     };
-    let plain = settings.listen.proxy.iter().map(|&address| (address, Door::Plain));
-    let tls = settings.listen.tls.iter().map(|&address| (address, Door::Tls));
-    let proxy = plain.chain(tls).map(|(address, door)| Ok((listen(address)?, door)));
+    let Listen { proxy, tls, socks, .. } = &settings.listen;
+    // An address in both lists is one listener for both; every port 0 is another free port.
+    let shared = |address: &SocketAddr, other: &[SocketAddr]| address.port() != 0 && other.contains(address);
+    let door = |address| if shared(address, socks) { Door::Both } else { Door::Plain };
+    let plain = proxy.iter().map(|address| (*address, door(address)));
+    let tls = tls.iter().map(|&address| (address, Door::Tls));
+    let socks = socks.iter().filter(|address| !shared(address, proxy));
+    let socks = socks.map(|&address| (address, Door::Socks));
+    let proxy = plain.chain(tls).chain(socks).map(|(address, door)| Ok((listen(address)?, door)));
     let proxy = proxy.collect::<Result<Vec<_>, String>>()?;
     let control = listen(settings.listen.control)?;
     let bound = proxy.iter().map(|(listener, _)| listener).chain([&control]).map(TcpListener::local_addr);
@@ -116,6 +123,8 @@ impl Bound {
         let clients = self.proxy.iter().map(|(_, door)| match door {
             Door::Plain => "proxy",
             Door::Tls => "tls",
+            Door::Socks => "socks",
+            Door::Both => "proxy and socks",
         });
         let doors = clients.chain(["control"]).zip(&self.own.bound);
         doors.map(|(what, address)| format!("{what} {address}")).collect::<Vec<_>>().join(", ")

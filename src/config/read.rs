@@ -61,6 +61,7 @@ fn read_listen(
     let mut listen = Listen {
         proxy: vec![SocketAddr::new(LOOPBACK, 3128)],
         tls: Vec::new(),
+        socks: Vec::new(),
         control: SocketAddr::new(LOOPBACK, 3129),
         name: "egret".to_owned(),
         max_connections: None,
@@ -73,8 +74,10 @@ fn read_listen(
     let names_token = table.has("control_token_file");
     let tls = tls::read(&mut table, files, problems);
     listen.tls.clone_from(&tls.addresses);
+    let socks = table.strings("socks", problems).unwrap_or_default();
+    listen.socks = read_addresses("socks", socks, problems);
     if let Some(written) = table.strings("proxy", problems) {
-        if written.is_empty() && listen.tls.is_empty() {
+        if written.is_empty() && listen.tls.is_empty() && listen.socks.is_empty() {
             problems.error(
                 &table.spot(),
                 "`proxy` names no address",
@@ -83,9 +86,11 @@ fn read_listen(
         }
         listen.proxy = read_addresses("proxy", written, problems);
     }
-    if let Some(both) = listen.tls.iter().find(|own| own.port() != 0 && listen.proxy.contains(own)) {
-        let message = format!("`tls` and `proxy` are both {both}");
-        problems.error(&table.spot(), message, "give TLS a port of its own");
+    for (key, others) in [("proxy", &listen.proxy), ("socks", &listen.socks)] {
+        if let Some(both) = listen.tls.iter().find(|own| own.port() != 0 && others.contains(own)) {
+            let message = format!("`tls` and `{key}` are both {both}");
+            problems.error(&table.spot(), message, "give TLS a port of its own");
+        }
     }
     let control = table.string("control", problems);
     if let Some(parsed) = control.as_ref().and_then(|c| read_address(c, problems)) {
@@ -107,9 +112,9 @@ fn read_listen(
     if let Some(file) = table.string("control_token_file", problems) {
         listen.control_token = read_token(&file, problems);
     }
-    let taken = listen.proxy.iter().chain(&listen.tls).any(|own| *own == listen.control);
-    if listen.control.port() != 0 && taken {
-        let message = "`control` and `proxy` or `tls` are the same address";
+    let clients = listen.proxy.iter().chain(&listen.tls).chain(&listen.socks);
+    if listen.control.port() != 0 && clients.into_iter().any(|own| *own == listen.control) {
+        let message = "`control` and `proxy`, `tls` or `socks` are the same address";
         problems.error(&table.spot(), message, "give the control interface a port of its own");
     }
     if !listen.control.ip().is_loopback()

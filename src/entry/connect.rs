@@ -1,8 +1,9 @@
-//! CONNECT: opens a tunnel and hands the client's connection over to it.
+//! CONNECT: opens a tunnel and hands the client's connection over to it. What is not HTTP about that
+//! serves other ways in, too.
 
 use std::net::SocketAddr;
 
-use bytes::BytesMut;
+use bytes::{Buf, BytesMut};
 use egret_policy::{Action, Client, Destination, Entry, Host, Intent};
 
 use super::Gate;
@@ -24,6 +25,31 @@ impl Connected {
     }
 }
 
+/// Opens a tunnel; `None` if the client went away meanwhile.
+pub(super) async fn open(
+    gate: &Gate,
+    wire: &Wire,
+    peer: SocketAddr,
+    intent: Intent,
+) -> Option<Result<Tunnel, Refused>> {
+    tokio::select! {
+        opened = gate.egress.open_tunnel(intent, peer) => Some(opened),
+        // Dropping the attempt cancels the dial and records that.
+        () = wire.stream.failed() => None,
+    }
+}
+
+/// Tells the client that its tunnel is open; `None` if it went away.
+pub(super) async fn announce(tunnel: Tunnel, wire: Wire, host: Host, answer: impl Buf) -> Option<Connected> {
+    match wire.write(answer).await {
+        Ok(()) => Some(Connected { tunnel, wire, host }),
+        Err(error) => {
+            tunnel.abandon(&error);
+            None
+        }
+    }
+}
+
 /// Opens the tunnel and tells the client so; `None` if the client went away.
 ///
 /// # Errors
@@ -38,31 +64,22 @@ pub(super) async fn serve(
 ) -> Result<Option<Connected>, (Wire, Refused)> {
     let host = destination.host().clone();
     let intent = Intent { client, entry: Entry::Proxy, destination, action: Action::Tunnel };
-    let opened = tokio::select! {
-        opened = gate.egress.open_tunnel(intent, peer) => opened,
-        // Dropping the attempt cancels the dial and records that.
-        () = wire.stream.failed() => return Ok(None),
-    };
-    let tunnel = match opened {
-        Ok(tunnel) => tunnel,
-        Err(refused) => return Err((wire, refused)),
+    let tunnel = match open(gate, &wire, peer, intent).await {
+        Some(Ok(tunnel)) => tunnel,
+        Some(Err(refused)) => return Err((wire, refused)),
+        None => return Ok(None),
     };
     let mut answer = BytesMut::new();
     let recipient = Recipient { version: Version::Http11, method: "CONNECT", persistent: true };
     let encoder = BodyEncoder::new(&recipient, 200, None);
-    let written = match write_final_head(&mut answer, 200, b"Connection established", [], &encoder) {
-        Ok(()) => wire.write(&mut answer).await,
-        Err(error) => Err(std::io::Error::other(error)),
-    };
+    let encoded = write_final_head(&mut answer, 200, b"Connection established", [], &encoder);
     // The head shares its buffer with what follows, and should not outlive it.
     drop(head);
-    match written {
-        Ok(()) => Ok(Some(Connected { tunnel, wire, host })),
-        Err(error) => {
-            tunnel.abandon(&error);
-            Ok(None)
-        }
+    if let Err(error) = encoded {
+        tunnel.abandon(&std::io::Error::other(error));
+        return Ok(None);
     }
+    Ok(announce(tunnel, wire, host, answer).await)
 }
 
 #[cfg(test)]

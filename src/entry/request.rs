@@ -2,7 +2,7 @@
 //!
 //! Looks at the request alone: who sent it and whether it may are decided elsewhere.
 
-use egret_policy::{Destination, TargetError};
+use egret_policy::{Destination, HostError, TargetError};
 
 use crate::http1::{
     BodyLength, Connection, FramingError, HostFieldError, RequestHead, body_length, host_field, max_forwards,
@@ -79,13 +79,19 @@ impl Fault {
     /// What the audit record should add: the address that a numeric host would have meant.
     pub(super) fn detail(&self) -> String {
         match self {
-            Self::Target(TargetError::Host(egret_policy::HostError::Numeric {
-                inet_aton: Some(address),
-            })) => {
-                format!("{self}; inet_aton reads {address}")
-            }
+            Self::Target(error) => target_detail(error),
             _ => self.to_string(),
         }
+    }
+}
+
+/// What the audit record says of a target that is no destination.
+pub(super) fn target_detail(error: &TargetError) -> String {
+    match error {
+        TargetError::Host(HostError::Numeric { inet_aton: Some(address) }) => {
+            format!("{error}; inet_aton reads {address}")
+        }
+        _ => error.to_string(),
     }
 }
 

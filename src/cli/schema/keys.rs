@@ -75,6 +75,11 @@ pub(super) const RULE_SET: &[Key] = &[
 const LISTEN: &[Key] = &[
     key("proxy", Kind::Texts, "Addresses for clients. Default: \"127.0.0.1:3128\""),
     key("tls", Kind::Texts, "Addresses for clients that reach the proxy over TLS. Default: none"),
+    key(
+        "socks",
+        Kind::Texts,
+        "Addresses for clients of SOCKS5; one may stand in `proxy` as well. Default: none",
+    ),
     key("tls_certificate", Kind::Text, "Certificate chain of the TLS listener (PEM)"),
     key("tls_key", Kind::Text, "Its private key (PEM)"),
     key(
