@@ -7,6 +7,7 @@ use crate::setup::{NAME, config, config_asking, front, get, name_server, serving
 use crate::support::client::Client;
 use crate::support::dns_server::Answer;
 use crate::support::egret::Egret;
+use crate::support::hello;
 use crate::support::wait_for;
 
 /// The status and reason that a request gets.
@@ -96,28 +97,12 @@ fn close_reason(egret: &Egret) -> String {
     closed().unwrap()["reason"].as_str().unwrap().to_owned()
 }
 
-/// A ClientHello with these extensions.
-fn hello(extensions: &[u8]) -> Vec<u8> {
-    let mut body = vec![3, 3];
-    body.extend([7; 32]);
-    body.extend([0, 0, 2, 0x13, 1, 1, 0]);
-    body.extend(u16::try_from(extensions.len()).unwrap().to_be_bytes());
-    body.extend(extensions);
-    let length = u16::try_from(body.len()).unwrap();
-    let mut record = vec![22, 3, 1];
-    record.extend((length + 4).to_be_bytes());
-    record.extend([1, 0]);
-    record.extend(length.to_be_bytes());
-    record.extend(body);
-    record
-}
-
 #[test]
 fn what_is_wrong_with_the_first_bytes_of_a_tunnel() {
     assert_eq!(tunnel_end(b"SSH-2.0-x\r\n", ""), "not_tls");
-    assert_eq!(tunnel_end(&hello(&[]), ""), "sni_missing");
+    assert_eq!(tunnel_end(&hello::with(&[]), ""), "sni_missing");
     // The length of the extensions says more than there is.
-    let mut cut = hello(&[0, 10, 0, 2, 0, 29]);
+    let mut cut = hello::with(&[0, 10, 0, 2, 0, 29]);
     cut[48] = 0xff;
     assert_eq!(tunnel_end(&cut, ""), "tls_malformed");
     assert_eq!(tunnel_end(b"", ""), "tls_timeout");

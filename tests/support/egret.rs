@@ -22,6 +22,15 @@ const START_LIMIT: Duration = Duration::from_secs(20);
 const STOP_LIMIT: Duration = Duration::from_secs(20);
 const LOG_SHOWN: usize = 4000;
 
+/// Where to listen for SOCKS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SocksAt {
+    /// On a free port of its own.
+    OwnPort,
+    /// Where it proxies.
+    ProxyPort,
+}
+
 /// How to start egret. Begin with `Egret::with`.
 #[derive(Debug, Clone)]
 pub struct Builder {
@@ -29,6 +38,7 @@ pub struct Builder {
     listen: Option<Vec<SocketAddr>>,
     control: Option<SocketAddr>,
     tls: Option<String>,
+    socks: Option<SocksAt>,
     audit: String,
     shell: Option<String>,
     files: Vec<(String, String)>,
@@ -55,6 +65,13 @@ impl Builder {
     #[must_use]
     pub fn tls(mut self, lines: &str) -> Self {
         self.tls = Some(lines.to_owned());
+        self
+    }
+
+    /// Listens for SOCKS as well.
+    #[must_use]
+    pub fn socks(mut self, at: SocksAt) -> Self {
+        self.socks = Some(at);
         self
     }
 
@@ -106,6 +123,10 @@ impl Builder {
             proxy: listen[0],
             control,
             tls: free_address(),
+            socks: match self.socks {
+                Some(SocksAt::ProxyPort) => listen[0],
+                Some(SocksAt::OwnPort) | None => free_address(),
+            },
             builder: self,
             listen,
             dir,
@@ -131,6 +152,8 @@ pub struct Egret {
     pub control: SocketAddr,
     /// Where it proxies over TLS, if it does.
     pub tls: SocketAddr,
+    /// Where it speaks SOCKS, if it does.
+    pub socks: SocketAddr,
     builder: Builder,
     listen: Vec<SocketAddr>,
     dir: TempDir,
@@ -146,6 +169,7 @@ impl Egret {
             listen: None,
             control: None,
             tls: None,
+            socks: None,
             audit: "file = \"{dir}/audit.ndjson\"\n".to_owned(),
             shell: None,
             files: Vec::new(),
@@ -169,11 +193,12 @@ impl Egret {
         let token = self.builder.control_token.as_ref();
         let token = token.map(|_| format!("control_token_file = \"{dir}/control-token\"\n"));
         let tls = self.builder.tls.as_ref().map(|lines| format!("tls = \"{}\"\n{lines}\n", self.tls));
+        let socks = self.builder.socks.map(|_| format!("socks = \"{}\"\n", self.socks));
         let text = format!(
             "[listen]\nproxy = [{}]\ncontrol = \"{}\"\n{}\n[audit]\n{}\n[state]\ndir = \"{dir}/state\"\n\n{config}",
             listen.join(", "),
             self.control,
-            token.unwrap_or_default() + &tls.unwrap_or_default(),
+            token.unwrap_or_default() + &tls.unwrap_or_default() + &socks.unwrap_or_default(),
             self.builder.audit.replace("{dir}", &dir),
         );
         let draft = self.dir().join("egret.toml.new");

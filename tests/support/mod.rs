@@ -14,9 +14,11 @@ pub mod digest;
 pub mod dns_message;
 pub mod dns_server;
 pub mod egret;
+pub mod hello;
 pub mod http1;
 pub mod origin;
 pub mod sink;
+pub mod socks;
 pub mod witness;
 pub mod world;
 
