@@ -45,11 +45,12 @@ use target::{Target, Way};
 /// Direct attempts at a time; a host near by is one.
 const AT_A_TIME: usize = 32;
 
-/// Inside a sandbox: tries every way past egret and checks that each is blocked, that egret refuses
-/// what it must, and that what is allowed works. Outside, with --baseline: writes down which of the
-/// same targets answer there, so that "blocked" is not just "down".
 #[derive(Debug, Args)]
 #[command(after_help = "\
+Inside a sandbox it tries every way past egret and checks that each is blocked, that egret refuses what
+it must, and that what is allowed works. Outside, with --baseline, it writes down which of the same
+targets answer there, so that \"blocked\" is not just \"down\".
+
 Each check is one line: pass, FAIL, or UNSUPPORTED where it can't be made from here, with the reason.
 The last line is `PASS: N restricted checks and M baseline counterchecks` (exit code 0) or begins with
 FAIL (exit code 1). UNSUPPORTED never counts as passed.
@@ -83,7 +84,8 @@ pub(super) struct ProbeArgs {
     /// icmp:ADDR; repeatable
     #[arg(long, value_name = "TARGET")]
     target: Vec<Target>,
-    /// Leave out the well-known public services, as in a lab without them
+    /// Leave out what nobody named of what is tried past the proxy: public services and metadata
+    /// services, as in a lab without them
     #[arg(long)]
     no_defaults: bool,
     /// A private service near by that must not be reached, past the proxy or through it; repeatable
@@ -205,14 +207,20 @@ impl ProbeArgs {
         defaults.into_iter().chain(self.target.iter().copied()).collect()
     }
 
+    /// The metadata services that are tried past the proxy: addresses, and names.
+    fn metadata(&self) -> (Vec<Target>, &'static [&'static str]) {
+        if self.no_defaults { (Vec::new(), &[]) } else { (target::metadata(), &names::METADATA) }
+    }
+
     fn neighbours(&self) -> Vec<Target> {
         self.neighbour.iter().map(|address| Target { way: Way::Tcp, address: *address }).collect()
     }
 
     async fn outside(self, expected: Vec<Expected>) -> u8 {
+        let (metadata, names) = self.metadata();
         let mut outside = Outside {
-            targets: [self.targets(), target::metadata(), self.neighbours()].concat(),
-            names: names::METADATA.iter().map(|name| (*name).to_owned()).chain([self.dns_name]).collect(),
+            targets: [self.targets(), metadata, self.neighbours()].concat(),
+            names: names.iter().map(|name| (*name).to_owned()).chain([self.dns_name]).collect(),
             places: [self.allowed, self.refused].concat(),
             redirects: self.redirect,
             other_name: self.other_sni,
@@ -296,8 +304,9 @@ impl ProbeArgs {
     fn plan(&self, context: &Arc<Context>, expected: &[Expected], plan: &mut Plan) {
         direct::plan(context, "direct", &self.targets(), plan);
         names::plan_resolver(context, &self.dns_name, plan);
-        direct::plan(context, "metadata", &target::metadata(), plan);
-        names::plan_metadata(context, plan);
+        let (metadata, names) = self.metadata();
+        direct::plan(context, "metadata", &metadata, plan);
+        names::plan_metadata(context, names, plan);
         metadata::plan(context, plan);
         hosts::plan_near(context, Surroundings::look(), plan);
         for neighbour in self.neighbours() {
@@ -333,7 +342,7 @@ async fn find_proxy(url: Option<&ProxyUrl>, patience: Duration, plan: &mut Plan)
         Ok(proxy) => proxy,
         Err(reach) => {
             plan.known("proxy", url.place(), Outcome::fail(reach.detail).of(reach.kind));
-            return Err("the proxy was not found".to_owned());
+            return Err("the proxy can't be reached".to_owned());
         }
     };
     match proxy.connect(&format!("{UNKNOWN_NAME}:443")).await {

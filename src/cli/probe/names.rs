@@ -40,8 +40,8 @@ pub(super) fn plan_resolver(context: &Arc<Context>, name: &str, plan: &mut Plan)
 }
 
 /// Adds a check that a metadata service can't be reached by a name that this machine knows.
-pub(super) fn plan_metadata(context: &Arc<Context>, plan: &mut Plan) {
-    for name in METADATA {
+pub(super) fn plan_metadata(context: &Arc<Context>, names: &[&'static str], plan: &mut Plan) {
+    for name in names.iter().copied() {
         let context = Arc::clone(context);
         plan.add("metadata", name, async move {
             let _turn = context.turn().await;
