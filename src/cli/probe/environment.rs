@@ -51,7 +51,16 @@ impl Environment {
         let set: Vec<_> =
             names.iter().chain(&ALL).filter_map(|name| Some((*name, self.get(name)?))).collect();
         let Some(proxy) = proxy else {
-            return Outcome::fail("no proxy is set, and none is named with --proxy");
+            let unusable = set.iter().find_map(|(name, value)| {
+                ProxyUrl::read(value).err().map(|error| format!("{name}: {error}"))
+            });
+            return match unusable {
+                Some(error) => Outcome::fail(error),
+                None if named => {
+                    Outcome::unsupported("not set; what is not redirected to egret has no way out")
+                }
+                None => Outcome::fail("no proxy is set, and none is named with --proxy"),
+            };
         };
         if set.is_empty() {
             let detail = "not set; programs that go by it have no way out";
@@ -205,6 +214,9 @@ mod tests {
         assert_eq!(check(&[("http_proxy", "")], false), Verdict::Fail);
         assert_eq!(check(&[], true), Verdict::Unsupported);
         assert_eq!(environment(&[]).points(&["http_proxy"], None, false).verdict, Verdict::Fail);
+        assert_eq!(environment(&[]).points(&["http_proxy"], None, true).verdict, Verdict::Unsupported);
+        let tls = environment(&[("http_proxy", "https://egret:3128")]);
+        assert!(tls.points(&["http_proxy"], None, false).detail.contains("http_proxy: the probe speaks"));
     }
 
     #[test]

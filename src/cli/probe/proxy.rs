@@ -102,18 +102,26 @@ fn unescape(text: &str) -> Vec<u8> {
 }
 
 impl Proxy {
+    /// The first address of the proxy's name that takes a connection.
+    ///
     /// # Errors
-    /// The proxy's name has no address.
+    /// There is none.
     pub(super) async fn find(url: &ProxyUrl, patience: Duration) -> Result<Self, Reach> {
-        let found = socket::look_up(&url.host, url.port, patience).await?;
-        let none = || Reach::new(Kind::Unreachable, "the proxy's name has no address");
-        let address = *found.first().ok_or_else(none)?;
-        Ok(Self {
-            address,
-            authorization: url.authorization.clone(),
-            patience: patience * PATIENCE_FACTOR,
-            turns: Semaphore::new(AT_A_TIME),
-        })
+        let mut last = Reach::new(Kind::Unreachable, "the proxy's name has no address");
+        for address in socket::look_up(&url.host, url.port, patience).await? {
+            match socket::connect(address, patience).await {
+                Ok(_) => {
+                    return Ok(Self {
+                        address,
+                        authorization: url.authorization.clone(),
+                        patience: patience * PATIENCE_FACTOR,
+                        turns: Semaphore::new(AT_A_TIME),
+                    });
+                }
+                Err(reach) => last = reach,
+            }
+        }
+        Err(last)
     }
 
     /// A CONNECT to an authority, which is sent as it stands; the connection, in case it is a tunnel.
