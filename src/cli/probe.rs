@@ -288,6 +288,7 @@ impl ProbeArgs {
             transparent: self.transparent,
             turns: Semaphore::new(AT_A_TIME),
         });
+        socket::stir(&Surroundings::look().possible()).await;
         self.plan(&context, &expected, &mut plan);
         let json = self.json;
         let checks = plan.run(Duration::from_secs(self.total), |check| {

@@ -20,6 +20,8 @@ use super::target::{Target, Way};
 
 /// How often a datagram is sent while nothing answers.
 const TRIES: u32 = 3;
+/// How long the kernel may look for hosts on the link.
+const LOOKED_FOR: Duration = Duration::from_secs(1);
 /// What a host that answers DNS is asked for.
 const NAME: &str = "example.com";
 /// What something on an unknown port is sent.
@@ -184,6 +186,16 @@ pub(super) fn own_address_towards(other: SocketAddr) -> Option<IpAddr> {
     let socket = std::net::UdpSocket::bind((any, 0)).ok()?;
     socket.connect(other).ok()?;
     socket.local_addr().ok().map(|address| address.ip())
+}
+
+/// Has the kernel look for hosts on the link: a datagram to each, which nobody answers (RFC 863).
+pub(super) async fn stir(hosts: &[SocketAddr]) {
+    let Ok(socket) = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).await else { return };
+    for host in hosts {
+        // Who is not there, or refuses, is none the less looked for.
+        let _ = socket.send_to(&[], SocketAddr::new(host.ip(), 9)).await;
+    }
+    tokio::time::sleep(LOOKED_FOR).await;
 }
 
 /// What a container engine answers on a Unix socket; nothing where it says nothing.

@@ -5,10 +5,14 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
+use ipnet::Ipv4Net;
+
 /// A route that answers with an error instead of leading anywhere (`RTF_REJECT`).
 const REJECT: u32 = 0x200;
 /// An entry whose hardware address is known (`ATF_COM`).
 const COMPLETE: u32 = 0x2;
+/// Addresses of a subnet that are looked through; engines give out the first ones first.
+const MOST_LOOKED_AT: usize = 254;
 
 /// Hosts near by, each with port 0; IPv6 addresses of a link have its scope.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -17,6 +21,8 @@ pub(super) struct Surroundings {
     pub(super) gateways: BTreeSet<SocketAddr>,
     /// Hosts that were spoken to on the link.
     pub(super) neighbours: BTreeSet<SocketAddr>,
+    /// IPv4 subnets on the link.
+    subnets: BTreeSet<Ipv4Net>,
 }
 
 impl Surroundings {
@@ -30,27 +36,50 @@ impl Surroundings {
         let mut gateways: BTreeSet<_> = routes.lines().skip(1).filter_map(gateway).collect();
         gateways.extend(routes6.lines().filter_map(|line| gateway6(line, interfaces6)));
         let neighbours = arp.lines().skip(1).filter_map(neighbour).collect();
-        Self { gateways, neighbours }
+        let subnets =
+            routes.lines().skip(1).filter_map(Route::read).filter_map(|route| route.subnet()).collect();
+        Self { gateways, neighbours, subnets }
+    }
+
+    /// Addresses on the link that somebody may have, from the lowest of each subnet on.
+    pub(super) fn possible(&self) -> Vec<SocketAddr> {
+        let hosts = self.subnets.iter().flat_map(|subnet| subnet.hosts().take(MOST_LOOKED_AT));
+        hosts.map(|host| SocketAddr::new(host.into(), 0)).collect()
+    }
+}
+
+/// A line of `/proc/net/route` that leads somewhere else than to this machine.
+struct Route {
+    destination: Ipv4Addr,
+    next: Ipv4Addr,
+    mask: Ipv4Addr,
+}
+
+impl Route {
+    fn read(line: &str) -> Option<Self> {
+        let fields: Vec<_> = line.split_whitespace().collect();
+        let [interface, destination, gateway, flags, _, _, _, mask, ..] = fields[..] else {
+            return None;
+        };
+        if u32::from_str_radix(flags, 16).ok()? & REJECT != 0 || interface == "lo" {
+            return None;
+        }
+        let address =
+            |text| u32::from_str_radix(text, 16).ok().map(|bits| Ipv4Addr::from(bits.to_ne_bytes()));
+        Some(Self { destination: address(destination)?, next: address(gateway)?, mask: address(mask)? })
+    }
+
+    /// The subnet on the link, if that is what it is; all addresses or one are none.
+    fn subnet(&self) -> Option<Ipv4Net> {
+        let net = Ipv4Net::with_netmask(self.destination, self.mask).ok()?;
+        (self.next.is_unspecified() && !matches!(net.prefix_len(), 0 | 32)).then_some(net)
     }
 }
 
 /// The next hop of an IPv4 route; for a subnet on the link its first address.
 fn gateway(line: &str) -> Option<SocketAddr> {
-    let fields: Vec<_> = line.split_whitespace().collect();
-    let [interface, destination, gateway, flags, _, _, _, mask, ..] = fields[..] else {
-        return None;
-    };
-    if u32::from_str_radix(flags, 16).ok()? & REJECT != 0 || interface == "lo" {
-        return None;
-    }
-    let address = |text| u32::from_str_radix(text, 16).ok().map(|bits| Ipv4Addr::from(bits.to_ne_bytes()));
-    let (destination, next, mask) = (address(destination)?, address(gateway)?, address(mask)?);
-    let found = match (next.is_unspecified(), mask.to_bits().count_ones()) {
-        (false, _) => next,
-        // All addresses, or one: there is no first one.
-        (true, 0 | 32) => return None,
-        (true, _) => Ipv4Addr::from_bits(destination.to_bits().checked_add(1)?),
-    };
+    let route = Route::read(line)?;
+    let found = if route.next.is_unspecified() { route.subnet()?.hosts().next()? } else { route.next };
     Some(SocketAddr::new(found.into(), 0))
 }
 
@@ -122,6 +151,8 @@ mod tests {
         let shown: Vec<_> = found.gateways.iter().map(ToString::to_string).collect();
         assert_eq!(shown, ["172.30.0.1:0", "192.0.2.1:0", "[fd00::1]:0", "[fe80::1%31]:0"]);
         assert_eq!(found.neighbours, BTreeSet::from(["172.30.0.9:0".parse().unwrap()]));
+        let possible = found.possible();
+        assert_eq!((possible.len(), possible[253].to_string().as_str()), (254, "172.30.0.254:0"));
     }
 
     #[test]
