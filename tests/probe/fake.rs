@@ -10,6 +10,19 @@ use crate::support::http1;
 /// Where it listens.
 pub const FAKE: &str = "http://10.77.0.1:3140";
 
+/// A transparent listener that reads what it takes and ends it; or gives it to a place, if there is one.
+pub fn take(port: u16, to: Option<&'static str>) {
+    let listener = TcpListener::bind((MIDDLE, port)).unwrap();
+    thread::spawn(move || {
+        for mut client in listener.incoming().flatten() {
+            match to {
+                Some(to) => drop(thread::spawn(move || join(client, TcpStream::connect(to)?))),
+                None => drop(client.read(&mut [0; 4096])),
+            }
+        }
+    });
+}
+
 /// What it does with a request.
 pub enum Does {
     /// Answers with these octets and closes.

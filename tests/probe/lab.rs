@@ -70,7 +70,7 @@ ip -n outside -6 route add fd77::/64 via fd99::1";
 const FORWARDING: [(&str, &str); 3] =
     [("ipv4/ip_forward", "1"), ("ipv6/conf/all/forwarding", "1"), ("ipv4/conf/all/rp_filter", "0")];
 
-const POLICY: &str = "\
+pub const POLICY: &str = "\
 [[sandbox]]
 id = \"box\"
 source = [\"10.77.0.0/24\"]
@@ -147,7 +147,11 @@ impl Lab {
 
     /// How egret is started unless a test wants it otherwise.
     pub fn egret(&self) -> Builder {
-        Egret::with(POLICY).listen(&[PROXY.parse().unwrap()], "127.0.0.1:3129".parse().unwrap())
+        self.egret_with(POLICY)
+    }
+
+    pub fn egret_with(&self, config: &str) -> Builder {
+        Egret::with(config).listen(&[PROXY.parse().unwrap()], "127.0.0.1:3129".parse().unwrap())
     }
 
     /// Runs another egret in place of the one that runs.
@@ -166,6 +170,34 @@ impl Lab {
             .collect::<Vec<_>>());
     }
 
+    /// Takes over what the sandbox sends to one place outside, as a transparent proxy on this port.
+    pub fn redirect(&self, to: &str, port: u16) {
+        let rules = format!(
+            "table ip taken {{\n  chain way {{\n    type nat hook prerouting priority dstnat;\n    \
+             iifname \"box0\" {to} redirect to :{port}\n  }}\n}}\n"
+        );
+        run(&["nft", "-f", &self.file("taken.nft", &rules)]);
+        self.leak("input", &format!("tcp dport {port}"));
+    }
+
+    /// A neighbour on a link of its own, which nobody told the sandbox of.
+    pub fn add_neighbour(&self, address: &str) {
+        for line in [
+            "ip netns add mate",
+            "ip link add mate0 netns sandbox type veth peer name eth0 netns mate",
+            "ip -n sandbox address add 10.78.0.2/24 dev mate0",
+            "ip -n sandbox link set mate0 up",
+            &format!("ip -n mate address add {address}/24 dev eth0"),
+            "ip -n mate link set eth0 up",
+        ] {
+            self.shell(line);
+        }
+    }
+
+    pub fn path(&self, name: &str) -> String {
+        self.files.path().join(name).to_str().unwrap().to_owned()
+    }
+
     pub fn file(&self, name: &str, text: &str) -> String {
         let path = self.files.path().join(name);
         std::fs::write(&path, text).unwrap();
@@ -179,7 +211,8 @@ impl Lab {
         let script = format!(
             "mount --bind {folder}/{hosts} \"$(readlink -f /etc/hosts)\" && \
              mount --bind {folder}/resolv.{space} \"$(readlink -f /etc/resolv.conf)\" && \
-             mount --bind {folder}/nsswitch \"$(readlink -f /etc/nsswitch.conf)\" && exec \"$@\""
+             {{ [ ! -e /etc/nsswitch.conf ] || mount --bind {folder}/nsswitch \"$(readlink -f /etc/nsswitch.conf)\"; }} && \
+             exec \"$@\""
         );
         let mut command = Command::new("ip");
         command.args(["netns", "exec", space, "sh", "-c", &script, "sh", BINARY, "probe"]).args(arguments);

@@ -1,5 +1,6 @@
 //! Ways past egret, each opened alone.
 
+use crate::fake;
 use crate::lab::{self, NEIGHBOUR};
 
 /// Metadata services of other clouds, which are not outside either.
@@ -96,5 +97,28 @@ fn a_site_s_own_list() {
         ]);
         assert_eq!(run.check("expected", &format!("tcp:{NEIGHBOUR}"))["baseline"], true);
         assert_eq!(run.check("environment", "http_proxy")["verdict"], "unsupported", "--proxy names it");
+    });
+}
+
+#[test]
+fn what_a_transparent_listener_takes() {
+    lab::with("leaks::what_a_transparent_listener_takes", |lab| {
+        fake::take(3141, None);
+        lab.redirect("ip daddr 1.1.1.1 tcp dport 443", 3141);
+        let subject = "tcp:1.1.1.1:443";
+        lab.probe(&[], &[]).must_fail(&["direct tcp:1.1.1.1:443"]);
+        let run = lab.probe(&[], &["--transparent"]);
+        run.must_pass(&ABSENT);
+        assert_eq!(run.check("direct", subject)["detail"], "taken, and closed without an octet");
+        assert_eq!(run.check("direct", subject)["baseline"], true);
+    });
+}
+
+#[test]
+fn a_transparent_listener_that_hands_everything_on() {
+    lab::with("leaks::a_transparent_listener_that_hands_everything_on", |lab| {
+        fake::take(3141, Some("1.1.1.1:443"));
+        lab.redirect("ip daddr 1.1.1.1 tcp dport 443", 3141);
+        lab.probe(&[], &["--transparent"]).must_fail(&["direct tcp:1.1.1.1:443"]);
     });
 }

@@ -1,8 +1,11 @@
 //! Proxies that let through what egret would not.
 
+use std::process::Command;
+
 use crate::fake::{self, Does, FAKE};
 use crate::lab::{self, Lab, Run};
 use crate::leaks::ABSENT;
+use crate::support::egret::BINARY;
 
 /// egret's listener, which is there too.
 const LISTENER: [&str; 2] = ["--listener", lab::PROXY];
@@ -112,6 +115,38 @@ fn everything() {
         }
         assert_eq!(run.check("refused", "denied.test:80")["verdict"], "fail");
         assert_eq!(run.check("redirect", "http://allowed.test/redirect")["verdict"], "fail");
+    });
+}
+
+#[test]
+fn one_that_wants_a_token() {
+    lab::with("proxies::one_that_wants_a_token", |mut lab| {
+        let egret = |arguments: &[&str]| {
+            let output = Command::new(BINARY).args(arguments).output().unwrap();
+            assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+            String::from_utf8(output.stdout).unwrap().trim().to_owned()
+        };
+        egret(&["token", "keygen", "--out", &lab.path("token")]);
+        let policy = lab::POLICY.replace("policy = \"box\"", "policy = \"box\"\nauth = \"token\"");
+        let keys = format!("[identity]\ntoken_keys = [{:?}]\n\n{policy}", lab.path("token.pub"));
+        lab.start(lab.egret_with(&keys));
+        let run = lab.probe(&[], &[]);
+        assert!(run.check("proxy", lab::PROXY)["detail"].as_str().unwrap().contains("407"), "{}", run.text);
+        assert_eq!(run.check("metadata-proxy", "169.254.169.254")["verdict"], "unsupported");
+        let (key, sandbox) = (lab.path("token.key"), "box");
+        let url = egret(&[
+            "token",
+            "mint",
+            "--key",
+            &key,
+            "--sandbox",
+            sandbox,
+            "--policy",
+            "box",
+            "--url",
+            lab::PROXY,
+        ]);
+        lab.probe(&[("http_proxy", &url), ("https_proxy", &url)], &[]).must_pass(&ABSENT);
     });
 }
 

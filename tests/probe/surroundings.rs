@@ -36,6 +36,15 @@ fn a_gateway_with_something_open() {
 }
 
 #[test]
+fn a_neighbour_on_the_link() {
+    lab::with("surroundings::a_neighbour_on_the_link", |lab| {
+        lab.add_neighbour("10.78.0.9");
+        lab.probe(&[], &[]).must_fail(&["neighbour 10.78.0.9"]);
+        lab.probe(&[], &["--may-refuse", "10.78.0.9"]).must_pass(&crate::leaks::ABSENT);
+    });
+}
+
+#[test]
 fn variables_that_lead_around_the_proxy() {
     lab::with("surroundings::variables_that_lead_around_the_proxy", |lab| {
         lab.probe(&[("NO_PROXY", "*")], &[]).must_fail(&["environment no_proxy"]);
