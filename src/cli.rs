@@ -17,6 +17,7 @@ mod probe;
 mod ready;
 mod registry;
 mod replace;
+mod rule_set;
 mod sandbox;
 mod schema;
 mod serve;

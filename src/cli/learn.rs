@@ -9,11 +9,10 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use clap::Args;
-use egret_policy::SourceFile;
 
-use super::{BAD_INPUT, ConfigArgs, FAILED, OK, complain, files, say, show};
-use crate::config::Files;
-use crate::learn::{Base, Report, Rules, Settings, judge};
+use super::rule_set::{self, Stop, count, stop};
+use super::{BAD_INPUT, ConfigArgs, FAILED, OK, complain, say};
+use crate::learn::{Report, Rules, Settings, judge};
 use crate::ledger::read_since;
 
 /// `--against` found a difference.
@@ -55,9 +54,6 @@ pub(super) struct LearnArgs {
     audit: Vec<PathBuf>,
 }
 
-/// A command that can't go on, after it has said why.
-struct Stop(u8);
-
 impl LearnArgs {
     pub(super) fn run(self) -> u8 {
         let compares = self.against.is_some();
@@ -83,19 +79,16 @@ impl LearnArgs {
         }
         let filter = input::Filter { sandbox: self.sandbox, policy: self.policy, since };
         let tally = input::read(&audit, &filter, self.skip_damaged, &config)?;
-        let base = match (&self.against, &self.write) {
-            (Some(path), _) => Some(read_base(path, false)?),
-            (None, Some(path)) => Some(read_base(path, true)?),
-            (None, None) => None,
-        };
+        let base = rule_set::base(self.against.as_deref(), self.write.as_deref())?;
         let settings = Settings { config: &config, base: base.as_ref(), ports: &self.ports, all: self.all };
         let report = judge(&tally, &settings);
         if tally.is_empty() {
             complain("no request was recorded that the options leave over");
         }
-        check(&report)?;
+        rule_set::check("the learned rules", report.to_rule_set())?;
         if let (Some(path), Some(base)) = (&self.write, &base) {
-            write(path, base, &report)?;
+            let added = report.new.as_deref().unwrap_or_default().len();
+            rule_set::add(path, base, &report.to_addition(base.file().text()), added)?;
         }
         // A rule set on standard output has them as comments.
         tell(&report, self.json || base.is_some());
@@ -110,11 +103,6 @@ impl LearnArgs {
     }
 }
 
-fn stop(code: u8, message: &str) -> Stop {
-    complain(message);
-    Stop(code)
-}
-
 fn since(text: &str) -> Result<String, Stop> {
     let wrong =
         || stop(BAD_INPUT, &format!("--since {}: write 2026-11-29T18:15:48Z or 1h", text.escape_debug()));
@@ -127,51 +115,6 @@ fn configured(audit: &Path) -> Result<PathBuf, Stop> {
         return Err(stop(BAD_INPUT, message));
     }
     Ok(audit.to_path_buf())
-}
-
-/// The rule set at a path; where there `may_be_none`, an empty one for none.
-fn read_base(path: &Path, may_be_none: bool) -> Result<Base, Stop> {
-    let name = path.display().to_string();
-    let text = match Files::default().read(path) {
-        Ok(text) => text,
-        Err(error) if may_be_none && error.kind() == std::io::ErrorKind::NotFound => String::new(),
-        Err(error) => return Err(stop(BAD_INPUT, &format!("{name} can't be read: {error}"))),
-    };
-    Base::read(&SourceFile::new(&name, text)).map_err(|problems| {
-        show(&problems);
-        stop(BAD_INPUT, &format!("{name} is no rule set that loads"))
-    })
-}
-
-/// What is proposed must be what a policy would load.
-fn check(report: &Report) -> Result<(), Stop> {
-    Rules::read(&SourceFile::new("the learned rules", report.to_rule_set())).map(|_| ()).map_err(|problems| {
-        show(&problems);
-        stop(FAILED, "the learned rules would not load; this is a fault of egret")
-    })
-}
-
-/// Adds what is new to the file, after it was seen to load.
-fn write(path: &Path, base: &Base, report: &Report) -> Result<(), Stop> {
-    let present = base.file().text();
-    let addition = report.to_addition(present);
-    if addition.is_empty() {
-        complain(&format!("nothing is new; {} is as it was", path.display()));
-        return Ok(());
-    }
-    let text = format!("{present}{addition}");
-    Base::read(&SourceFile::new(base.file().name(), text.clone())).map_err(|problems| {
-        show(&problems);
-        let message = format!(
-            "{} can't be added to, and is as it was; write its rules as [[allow]] tables",
-            path.display()
-        );
-        stop(BAD_INPUT, &message)
-    })?;
-    files::replace(path, &text).map_err(|(message, code)| stop(code, &message))?;
-    let added = report.new.as_deref().unwrap_or_default().len();
-    complain(&format!("{}: {} added", path.display(), count(added as u64, "rule")));
-    Ok(())
 }
 
 /// What a person should know beside the output.
@@ -201,7 +144,3 @@ fn tell(report: &Report, in_full: bool) {
 
 /// Destinations that are told on standard error.
 const TOLD: usize = 20;
-
-fn count(number: u64, of: &str) -> String {
-    format!("{number} {of}{}", if number == 1 { "" } else { "s" })
-}

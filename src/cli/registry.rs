@@ -11,14 +11,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use egret_policy::SourceFile;
 use ipnet::IpNet;
 
-use super::{BAD_INPUT, ConfigArgs, FAILED, OK, complain, files, say, show};
-use crate::config::Files;
+use super::rule_set::{self, Stop, count, stop};
+use super::{BAD_INPUT, ConfigArgs, FAILED, OK, complain, say, show};
 use crate::dial::{DialSettings, Dialer};
 use crate::egress::Errand;
-use crate::learn::{Base, Rules};
+use crate::learn::Base;
 use crate::registry::{self, Answers, Client, Fault, Fetcher, Findings, Machine, Report, Rule};
 use crate::resolve::Resolver;
 
@@ -76,9 +75,6 @@ struct ImportArgs {
     clients: Vec<Client>,
 }
 
-/// A command that can't go on, after it has said why.
-struct Stop(u8);
-
 impl RegistryArgs {
     pub(super) fn run(self) -> u8 {
         let Command::Import(args) = self.command;
@@ -117,16 +113,13 @@ impl ImportArgs {
         }
         let answers = if self.offline { Answers::default() } else { self.ask(&findings)? };
         let report = Report::new(&findings, &answers, &clients);
-        check(&report)?;
-        let base = match (&self.against, &self.write) {
-            (Some(path), _) => Some(read_base(path, false)?),
-            (None, Some(path)) => Some(read_base(path, true)?),
-            (None, None) => None,
-        };
+        rule_set::check("the imported rules", report.to_rule_set())?;
+        let base = rule_set::base(self.against.as_deref(), self.write.as_deref())?;
         let new = |base: &Base| report.rules.iter().filter(|rule| !rule.is_in(base)).collect::<Vec<_>>();
         let difference = base.as_ref().map(|base| difference(&new(base), base, &report)).unwrap_or_default();
         if let (Some(path), Some(base)) = (&self.write, &base) {
-            write(path, base, &new(base))?;
+            let new = new(base);
+            rule_set::add(path, base, &Report::to_addition(&new, base.file().text()), new.len())?;
         }
         tell(&report, self.json || base.is_some());
         let said = match (self.json, &self.against, &self.write) {
@@ -212,40 +205,11 @@ fn environment() -> BTreeMap<String, String> {
     std::env::vars_os().filter_map(text).collect()
 }
 
-fn stop(code: u8, message: &str) -> Stop {
-    complain(message);
-    Stop(code)
-}
-
 fn unread(faults: &[Fault]) -> Stop {
     for fault in faults {
         complain(&fault.to_string());
     }
     stop(BAD_INPUT, "nothing was written; correct what is wrong there, or name the other clients alone")
-}
-
-/// The rule set at a path; where there `may_be_none`, an empty one for none.
-fn read_base(path: &Path, may_be_none: bool) -> Result<Base, Stop> {
-    let name = path.display().to_string();
-    let text = match Files::default().read(path) {
-        Ok(text) => text,
-        Err(error) if may_be_none && error.kind() == io::ErrorKind::NotFound => String::new(),
-        Err(error) => return Err(stop(BAD_INPUT, &format!("{name} can't be read: {error}"))),
-    };
-    Base::read(&SourceFile::new(&name, text)).map_err(|problems| {
-        show(&problems);
-        stop(BAD_INPUT, &format!("{name} is no rule set that loads"))
-    })
-}
-
-/// What is proposed must be what a policy would load.
-fn check(report: &Report) -> Result<(), Stop> {
-    Rules::read(&SourceFile::new("the imported rules", report.to_rule_set())).map(|_| ()).map_err(
-        |problems| {
-            show(&problems);
-            stop(FAILED, "the imported rules would not load; this is a fault of egret")
-        },
-    )
 }
 
 fn difference(new: &[&Rule], base: &Base, report: &Report) -> String {
@@ -257,29 +221,9 @@ fn difference(new: &[&Rule], base: &Base, report: &Report) -> String {
     added.chain(unused).collect()
 }
 
-/// Adds what is new to the file, after it was seen to load.
-fn write(path: &Path, base: &Base, new: &[&Rule]) -> Result<(), Stop> {
-    let name = path.display();
-    if new.is_empty() {
-        complain(&format!("nothing is new; {name} is as it was"));
-        return Ok(());
-    }
-    let present = base.file().text();
-    let text = format!("{present}{}", Report::to_addition(new, present));
-    Base::read(&SourceFile::new(base.file().name(), text.clone())).map_err(|problems| {
-        show(&problems);
-        let message =
-            format!("{name} can't be added to, and is as it was; write its rules as [[allow]] tables");
-        stop(BAD_INPUT, &message)
-    })?;
-    files::replace(path, &text).map_err(|(message, code)| stop(code, &message))?;
-    complain(&format!("{name}: {} added", count(new.len(), "rule")));
-    Ok(())
-}
-
 /// What a person should know beside the output; a rule set on standard output has it as comments.
 fn tell(report: &Report, in_full: bool) {
-    let mut text = format!("{} for registries", count(report.rules.len(), "rule"));
+    let mut text = format!("{} for registries", count(report.rules.len() as u64, "rule"));
     if !report.not_proposed.is_empty() {
         text.push_str(&format!("; {} not proposed", report.not_proposed.len()));
     }
@@ -295,8 +239,4 @@ fn tell(report: &Report, in_full: bool) {
             complain(&format!("not known where its files are: {}", entry.to_line()));
         }
     }
-}
-
-fn count(number: usize, of: &str) -> String {
-    format!("{number} {of}{}", if number == 1 { "" } else { "s" })
 }
