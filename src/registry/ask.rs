@@ -76,6 +76,7 @@ impl Asker<'_> {
                 Ok(())
             }
             Ask::Images => self.images(found).await,
+            Ask::Nothing("") => Ok(()),
             Ask::Nothing(why) => {
                 self.silent(found, why);
                 Ok(())
@@ -147,9 +148,15 @@ impl Asker<'_> {
     }
 
     async fn npm(&mut self, found: &Found, scope: Option<&str>) -> Result<(), Silence> {
+        let is_of =
+            |name: &str, scope: &str| name.strip_prefix(scope).is_some_and(|rest| rest.starts_with('/'));
         let own = |name: &&str| match scope {
-            Some(scope) => name.strip_prefix(scope).is_some_and(|rest| rest.starts_with('/')),
-            None => true,
+            Some(scope) => is_of(name, scope),
+            // What has a registry of its own is no other's business.
+            None => !self.findings.found.iter().any(|found| match &found.ask {
+                Ask::Npm(Some(scope)) => is_of(name, scope),
+                _ => false,
+            }),
         };
         let default = if scope.is_none() { Some(NPM) } else { None };
         let names: Vec<_> = self.packages.iter().map(String::as_str).filter(own).chain(default).collect();

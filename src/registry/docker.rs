@@ -25,7 +25,7 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Result<(), Fault> {
             }
             // It is asked over TLS first, and then without.
             reader.url(&with_scheme(place, "https"), Ask::Images, origin.clone());
-            reader.url(&with_scheme(place, "http"), Ask::Nothing("the same without TLS"), origin);
+            reader.url(&with_scheme(place, "http"), Ask::Nothing(""), origin);
         }
     }
     let folder = machine.env_path("DOCKER_CONFIG").unwrap_or_else(|| machine.home.join(".docker"));

@@ -56,7 +56,7 @@ pub enum Ask {
     Mirrors,
     /// A registry of images.
     Images,
-    /// Nothing, and what a person should know about it.
+    /// Nothing, and what a person should know about it, if anything.
     Nothing(&'static str),
 }
 

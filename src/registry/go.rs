@@ -5,7 +5,7 @@ use super::finding::{Ask, Fault, Origin, Reader};
 /// Where distributions put the go command's own defaults (`$GOROOT/go.env`).
 const ROOTS: [&str; 3] = ["/usr/local/go", "/usr/lib/go", "/usr/lib/golang"];
 const NAMES: [&str; 5] = ["GOPROXY", "GOSUMDB", "GOPRIVATE", "GONOPROXY", "GONOSUMDB"];
-const MODULES: &str = "what its modules are is known by their names alone";
+const FILES: &str = "a module proxy has no index that says where its files are";
 
 pub(super) fn read(reader: &mut Reader<'_>) -> Result<(), Fault> {
     let machine = reader.machine;
@@ -61,7 +61,7 @@ fn proxies(reader: &mut Reader<'_>, value: &str, origin: &Origin) {
                 origin.clone(),
                 "`direct`: where no proxy has a module, it comes from the host in its name, which needs a rule",
             ),
-            url => reader.url(url, Ask::Nothing(MODULES), origin.clone()),
+            url => reader.url(url, Ask::Nothing(FILES), origin.clone()),
         }
     }
 }
@@ -75,9 +75,9 @@ fn sum_database(reader: &mut Reader<'_>, value: &str, origin: Origin) {
     }
     let place = words.next().unwrap_or(name);
     if place.contains("://") {
-        reader.url(place, Ask::Nothing(MODULES), origin);
+        reader.url(place, Ask::Nothing(""), origin);
     } else {
-        host(reader, place, Ask::Nothing(MODULES), origin);
+        host(reader, place, Ask::Nothing(""), origin);
     }
 }
 
@@ -98,7 +98,7 @@ fn private(reader: &mut Reader<'_>, value: &str, origin: &Origin) {
         if name.contains(['*', '?', '[']) {
             reader.note(origin.clone(), "a pattern; name the hosts that private modules come from");
         } else {
-            host(reader, name, Ask::Nothing("private modules"), origin.clone());
+            host(reader, name, Ask::Nothing(""), origin.clone());
         }
     }
 }

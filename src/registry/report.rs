@@ -215,7 +215,7 @@ impl Report {
         list(&mut out, "Not proposed; write a rule by hand for what is meant:", &lines(&self.not_proposed));
         list(&mut out, "Where these keep their files is not known:", &lines(&self.not_asked));
         let unknown: Vec<_> = self.unknown.iter().map(Unknown::to_line).collect();
-        list(&mut out, "Registries that are built into clients are not known to egret:", &unknown);
+        list(&mut out, "Registries that are built into clients:", &unknown);
         out
     }
 
@@ -316,10 +316,14 @@ impl Unknown {
     #[must_use]
     pub fn to_line(&self) -> String {
         let name = self.client.name();
-        let state = if self.beside_others { "uses it beside what is set" } else { "has nothing set" };
+        let state = if self.beside_others {
+            "may use its own registry beside what is set"
+        } else {
+            "has nothing set"
+        };
+        let ways = self.client.other_ways();
         format!(
-            "{name} {state}; {}, or observe one run of it and learn (`egret learn`)",
-            self.client.other_ways()
+            "{name} {state}, and egret does not know its own: {ways}; or observe one run of it and learn (`egret learn`)"
         )
     }
 }

@@ -99,7 +99,9 @@ fn read_table(reader: &mut Reader<'_>, file: &Text, root: &DeTable<'_>) {
 fn ask(setting: &str) -> Ask {
     match setting {
         "find-links" => Ask::Links,
-        "python-install-mirror" | "pypy-install-mirror" => Ask::Nothing("a mirror of interpreters"),
+        "python-install-mirror" | "pypy-install-mirror" => {
+            Ask::Nothing("a mirror of interpreters has no index that says where its files are")
+        }
         _ => Ask::Simple,
     }
 }
