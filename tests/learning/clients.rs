@@ -140,17 +140,8 @@ fn npm() {
     let install = |egret: &Egret, host: &str| {
         fresh(project.clone());
         fresh(world.home().join(".npm"));
-        let ca = world.ca();
-        let settings = format!(
-            "registry=https://{host}/npm/\n//{host}/npm/:_authToken={SECRET}\ncafile={}\nfetch-retries=0\naudit=false\nfund=false\nupdate-notifier=false\n",
-            ca.display()
-        );
-        std::fs::write(project.join(".npmrc"), settings).unwrap();
-        std::fs::write(
-            project.join("package.json"),
-            "{\"name\": \"heron\", \"version\": \"0.1.0\", \"dependencies\": {\"wagtail\": \"1\"}}",
-        )
-        .unwrap();
+        let token = format!("//{host}/npm/:_authToken={SECRET}\n");
+        registries::npm_project(&world, &project, host, &token);
         let mut command = world.client(egret, &program);
         command.current_dir(&project).args(["install", "--ignore-scripts"]);
         tool::run(command)

@@ -8,7 +8,7 @@ use crate::registries;
 use crate::site::{self, Site};
 use crate::support::egret::{BINARY, Egret};
 use crate::tool;
-use crate::world::{FILES, INDEX, SECRET, World, text};
+use crate::world::{FILES, INDEX, OTHER, SECRET, World, text};
 
 /// Settings of a machine, below a root.
 fn machine(world: &World) -> PathBuf {
@@ -32,7 +32,7 @@ fn machine(world: &World) -> PathBuf {
     root
 }
 
-fn import(dir: &Path, args: &[&str], env: &[(&str, &Path)]) -> Output {
+pub fn import(dir: &Path, args: &[&str], env: &[(&str, &Path)]) -> Output {
     let mut command = Command::new(BINARY);
     command.args(["registry", "import"]).args(args).current_dir(dir).env_clear();
     command.envs(env.iter().copied()).output().unwrap()
@@ -103,25 +103,15 @@ fn imported_rules_let_the_client_install_and_nothing_else() {
     let Some(program) = tool::find("npm") else { return };
     registries::packages(&world);
     let ca = world.ca();
-    let project = world.home().join("project");
-    std::fs::create_dir_all(&project).unwrap();
-    let settings = format!(
-        "registry=https://{INDEX}/npm/\ncafile={}\nfetch-retries=0\naudit=false\nfund=false\n",
-        ca.display()
-    );
-    std::fs::write(project.join(".npmrc"), settings).unwrap();
-    std::fs::write(
-        project.join("package.json"),
-        "{\"name\": \"heron\", \"version\": \"0.1.0\", \"dependencies\": {\"wagtail\": \"1\"}}",
-    )
-    .unwrap();
+    let (home, project) = (world.home(), world.home().join("project"));
+    registries::npm_project(&world, &project, INDEX, "");
     let egret = Egret::with(world.config("")).start();
     let args = [
         "npm",
         "--config",
         "egret.toml",
         "--home",
-        world.home().to_str().unwrap().to_owned().leak(),
+        home.to_str().unwrap(),
         "--project",
         project.to_str().unwrap(),
         "--package",
@@ -139,6 +129,25 @@ fn imported_rules_let_the_client_install_and_nothing_else() {
     assert!(project.join("node_modules/wagtail/index.js").is_file());
     let denied = egret.events("decision").into_iter().filter(|record| record["verdict"] == "deny");
     assert_eq!(denied.count(), 0);
+}
+
+#[test]
+fn a_scope_that_has_a_registry_is_named_to_no_other() {
+    let world = World::start();
+    let dir = place(&world);
+    let tarball = format!("{{\"dist\": {{\"tarball\": \"https://{FILES}/x.tgz\"}}}}");
+    world.write(INDEX, "npm/@corp%2fx/latest", tarball);
+    let settings = format!("registry=https://{OTHER}/npm/\n@corp:registry=https://{INDEX}/npm/\n");
+    std::fs::write(world.home().join(".npmrc"), settings).unwrap();
+    let (home, ca) = (world.home(), world.ca());
+    let args = ["npm", "--home", home.to_str().unwrap(), "--config", "egret.toml", "--package", "@corp/x"];
+    let output = import(&dir, &args, &[("SSL_CERT_FILE", &ca)]);
+    let rules = text(&output.stdout);
+    assert!(rules.contains(&format!("(a scope's registry): tarballs of {INDEX}:443\n")), "{output:?}");
+    assert!(rules.contains(&format!("{OTHER}:443, npm: ~/.npmrc:1 (registry): it answers 404")), "{rules}");
+    let paths = world.asked(OTHER);
+    assert!(!paths.is_empty() && paths.iter().all(|path| !path.contains("corp")), "{paths:?}");
+    assert!(world.asked(INDEX).contains(&"/npm/@corp%2fx/latest".to_owned()), "{:?}", world.asked(INDEX));
 }
 
 #[test]
@@ -200,6 +209,34 @@ fn a_file_that_is_not_understood_changes_nothing() {
     assert_eq!(std::fs::read_to_string(dir.path().join("rules.toml")).unwrap(), "# mine\n");
     // Nothing at all: no rule, and how to find the registries out.
     let nothing = import(dir.path(), &["npm", "--root", ".", "--offline"], &[]);
-    assert!(text(&nothing.stderr).contains("egret: npm has nothing set; "), "{nothing:?}");
+    assert!(
+        text(&nothing.stderr).contains("egret: npm has nothing set, and egret does not know its own: "),
+        "{nothing:?}"
+    );
     assert!(!text(&nothing.stdout).contains("[[allow]]"), "{nothing:?}");
+}
+
+#[test]
+fn clients_are_asked_for_what_is_built_into_them() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    let bin = dir.path().join("bin");
+    std::fs::create_dir(&bin).unwrap();
+    let npm = format!("[ \"$*\" = 'config get registry' ] && echo 'https://user:{SECRET}@{INDEX}/'");
+    for (name, script) in [("npm", npm.as_str()), ("go", "exit 3")] {
+        std::fs::write(bin.join(name), format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(bin.join(name), std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let env = [("HOME", dir.path()), ("PATH", &bin)];
+    let output = import(dir.path(), &["--offline", "--ask-clients", "npm", "pip", "go"], &env);
+    let (rules, told) = (text(&output.stdout), text(&output.stderr));
+    let rule = format!(
+        "# npm: `npm config get registry` (its own answer)\n[[allow]]\ndomains = [\"{INDEX}\"]\nports = [443]\n"
+    );
+    assert!(output.status.success() && rules.contains(&rule) && !rules.contains(SECRET), "{output:?}");
+    assert!(told.contains("`go env GOPROXY GOSUMDB` said nothing: exit status: 3"), "{told}");
+    assert!(
+        told.contains("`pip install --help` said nothing: ") && told.contains("pip has nothing set"),
+        "{told}"
+    );
 }

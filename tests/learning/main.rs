@@ -17,6 +17,7 @@
     reason = "a test may fail loudly, and opens its own sockets"
 )]
 
+mod asks;
 mod clients;
 mod import;
 mod registries;

@@ -122,3 +122,16 @@ pub fn unpacked(cargo_home: &Path) -> PathBuf {
         std::fs::read_dir(cargo_home.join("registry/src")).unwrap().next().unwrap().unwrap().path();
     registry.join("dunlin-1.0.0/src/lib.rs")
 }
+
+/// A project that depends on the package of npm's registry on this host.
+pub fn npm_project(world: &World, folder: &Path, host: &str, more: &str) {
+    let ca = world.ca();
+    let settings = format!(
+        "registry=https://{host}/npm/\ncafile={}\nfetch-retries=0\naudit=false\nfund=false\nupdate-notifier=false\n{more}",
+        ca.display()
+    );
+    let manifest = json!({ "name": "heron", "version": "0.1.0", "dependencies": { "wagtail": "1" } });
+    std::fs::create_dir_all(folder).unwrap();
+    std::fs::write(folder.join(".npmrc"), settings).unwrap();
+    std::fs::write(folder.join("package.json"), manifest.to_string()).unwrap();
+}

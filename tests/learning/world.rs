@@ -28,6 +28,8 @@ pub const SECRET: &str = "zqxjkv";
 pub struct World {
     folder: TempDir,
     parent: SocketAddr,
+    /// The sites, with the name that each is reached by.
+    sites: Vec<(&'static str, Site)>,
     /// The places that the parent was asked for.
     visited: Arc<Mutex<Vec<String>>>,
 }
@@ -38,7 +40,7 @@ impl World {
         let (ca, config) = tls::authority(&[INDEX, FILES, OTHER]);
         std::fs::write(folder.path().join("ca.pem"), ca).unwrap();
         std::fs::create_dir(folder.path().join("home")).unwrap();
-        let mut ways = Vec::new();
+        let (mut ways, mut sites) = (Vec::new(), Vec::new());
         for (name, address) in HOSTS {
             let root = folder.path().join(if name == OTHER { INDEX } else { name });
             std::fs::create_dir_all(&root).unwrap();
@@ -47,10 +49,11 @@ impl World {
             let secure = Site::start(handler, Some(Arc::clone(&config)));
             ways.push((format!("{address}:80"), plain.address));
             ways.push((format!("{address}:443"), secure.address));
+            sites.extend([(name, plain), (name, secure)]);
         }
         let visited = Arc::default();
         let parent = parent(ways, Arc::clone(&visited));
-        Self { folder, parent, visited }
+        Self { folder, parent, sites, visited }
     }
 
     /// The folder that a host serves.
@@ -92,6 +95,12 @@ impl World {
             command.env(name, format!("http://{}", egret.proxy));
         }
         command
+    }
+
+    /// The paths that a host was asked for.
+    pub fn asked(&self, host: &str) -> Vec<String> {
+        let of_host = self.sites.iter().filter(|(name, _)| *name == host);
+        of_host.flat_map(|(_, site)| site.served()).map(|served| served.request.path().to_owned()).collect()
     }
 
     /// Was this host reached?
