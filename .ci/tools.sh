@@ -20,6 +20,7 @@ need python3 python3 --version
 need python3-pip python3 -m pip --version
 need wget wget --version
 need python3-requests /usr/bin/python3 -c "import requests"
+need python3-socks /usr/bin/python3 -c "import socks"
 need python3-httpx /usr/bin/python3 -c "import httpx"
 need node-https-proxy-agent env NODE_PATH=/usr/share/nodejs node -e "require('https-proxy-agent')"
 # The proxies that egret is tried behind, and compared with.

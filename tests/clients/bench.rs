@@ -11,7 +11,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::site::{self, Reply, Served, Site};
-use crate::support::egret::{BINARY, Builder, Egret};
+use crate::support::egret::{BINARY, Builder, Egret, SocksAt};
 use crate::support::origin::Request;
 use crate::tls;
 use crate::tool;
@@ -84,7 +84,7 @@ impl Bench {
     where
         H: Fn(&Request) -> Reply + Send + Sync + 'static,
     {
-        Self::behind(by, handler, Egret::with)
+        Self::behind(by, handler, |config| Egret::with(config).socks(SocksAt::OwnPort))
     }
 
     fn behind<H>(by: By, handler: impl FnOnce(&Path) -> H, egret: impl FnOnce(String) -> Builder) -> Self
@@ -128,6 +128,15 @@ impl Bench {
         format!("http://{}{}", self.credentials, self.egret.proxy)
     }
 
+    /// The same for clients that speak SOCKS.
+    pub fn socks_url(&self) -> String {
+        let url = format!("socks5h://{}", self.egret.socks);
+        match self.by {
+            By::Source => url,
+            By::Token => mint(self.folder.path(), &["--url", &url]),
+        }
+    }
+
     pub fn http(&self, host: &str, path: &str) -> String {
         format!("http://{host}:{}{path}", self.plain.port())
     }
@@ -156,7 +165,8 @@ impl Bench {
     pub fn settle(&self) {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let audit = [self.closed("http"), self.closed("connect")];
+            let tunnels = [self.closed("connect"), self.closed("socks5")].concat();
+            let audit = [self.closed("http"), sorted(tunnels)];
             let sites = [sorted(self.plain_served()), sorted(self.tunnels())];
             if audit == sites {
                 return;
@@ -289,16 +299,21 @@ fn closed_port() -> u16 {
 /// Makes a token for the sandbox: how it identifies itself, what egret is told of that, and the
 /// client's credentials.
 fn token(folder: &Path) -> (&'static str, String, String) {
-    let egret = |arguments: &[&str]| {
-        let made = Command::new(BINARY).current_dir(folder).arg("token").args(arguments).output().unwrap();
-        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-        String::from_utf8(made.stdout).unwrap()
-    };
-    egret(&["keygen", "--out", "token"]);
-    let token =
-        egret(&["mint", "--key", "token.key", "--sandbox", "box", "--policy", "main", "--ttl", "15m"]);
-    let keys = folder.join("token.pub");
-    ("token", format!("[identity]\ntoken_keys = [{keys:?}]\n\n"), format!("box:{}@", token.trim()))
+    egret_token(folder, &["keygen", "--out", "token"]);
+    let (token, keys) = (mint(folder, &[]), folder.join("token.pub"));
+    ("token", format!("[identity]\ntoken_keys = [{keys:?}]\n\n"), format!("box:{token}@"))
+}
+
+/// A token for the sandbox, by the key in this folder.
+fn mint(folder: &Path, more: &[&str]) -> String {
+    let fixed = ["mint", "--key", "token.key", "--sandbox", "box", "--policy", "main", "--ttl", "15m"];
+    egret_token(folder, &[&fixed[..], more].concat())
+}
+
+fn egret_token(folder: &Path, arguments: &[&str]) -> String {
+    let made = Command::new(BINARY).current_dir(folder).arg("token").args(arguments).output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    String::from_utf8(made.stdout).unwrap().trim().to_owned()
 }
 
 fn configuration(plain: u16, tls: u16, closed: u16, auth: &str) -> String {

@@ -129,6 +129,23 @@ fn it_pushes() {
 }
 
 #[test]
+fn it_clones_and_pushes_over_socks() {
+    for by in [By::Source, By::Token] {
+        let Some((bench, git)) = setup(by) else { return };
+        let proxy = format!("http.proxy={}", bench.socks_url());
+        for (number, url) in bench.urls(OK, "/smart/birds.git").iter().enumerate() {
+            let folder = format!("clone{number}");
+            git(&bench, &["-c", &proxy, "clone", "--quiet", url, &folder]).success();
+            assert!(cloned(&bench, &folder) == content(100_000), "{url}");
+            let place = format!("HEAD:refs/heads/branch{number}");
+            git(&bench, &["-C", "work", "-c", &proxy, "push", "--quiet", url, &place]).success();
+        }
+        git(&bench, &["-c", &proxy, "clone", &bench.http(NO, "/birds.git"), "out"]).fails_saying("(2)");
+        bench.settle();
+    }
+}
+
+#[test]
 fn it_shows_the_number_when_it_was_refused() {
     let Some((bench, git)) = setup(By::Source) else { return };
     // Its own line has no more than the number.

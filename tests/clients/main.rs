@@ -25,6 +25,7 @@ mod node;
 mod pip;
 mod python;
 mod site;
+mod socks;
 #[path = "../support/mod.rs"]
 mod support;
 mod tls;
