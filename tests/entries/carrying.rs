@@ -1,6 +1,7 @@
 //! What a tunnel of SOCKS5 carries, and what ends it: all as for CONNECT.
 
 use std::net::{Ipv4Addr, Shutdown};
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use crate::messages::config;
 use crate::support::client::Client;
 use crate::support::digest;
 use crate::support::dns_server::{Answer, DnsServer};
-use crate::support::egret::{Egret, SocksAt};
+use crate::support::egret::{BINARY, Egret, SocksAt};
 use crate::support::origin::Origin;
 use crate::support::socks;
 use crate::support::wait_for;
@@ -148,6 +149,22 @@ fn malformed_requests_use_up_the_rate() {
     });
     assert_eq!(codes, [1, 1, 2]);
     assert_eq!(egret.events("decision").pop().unwrap()["reason"], "rate_limited");
+}
+
+#[test]
+fn what_was_asked_is_learned_from_and_in_the_ledger() {
+    let origin = Origin::echoing();
+    let egret = Egret::with(config(&origin)).socks(SocksAt::OwnPort).start();
+    let mut client = Client::connect(egret.socks);
+    assert_eq!(socks::ask(&mut client, socks::named(b"api.vendor.com", 443)), 2);
+    let learned = Command::new(BINARY).arg("learn").arg(egret.audit_file()).current_dir(egret.dir()).output();
+    let learned = learned.unwrap();
+    let said = String::from_utf8_lossy(&learned.stdout);
+    assert!(learned.status.success() && said.contains("\"api.vendor.com\""), "{learned:?}");
+    wait_for("the ledger", LIMIT, || {
+        let answer = egret.control("GET", "/v1/sandboxes/box/domains");
+        String::from_utf8_lossy(&answer.body).contains("\"api.vendor.com\"")
+    });
 }
 
 #[test]
