@@ -117,15 +117,16 @@ impl Builder {
 
     fn launch(self) -> Result<Egret, String> {
         let dir = TempDir::with_prefix("egret-test-").map_err(|error| error.to_string())?;
-        let listen = self.listen.clone().unwrap_or_else(|| vec![free_address()]);
-        let control = self.control.unwrap_or_else(free_address);
+        let [proxy, control, tls, socks] = free_addresses();
+        let listen = self.listen.clone().unwrap_or_else(|| vec![proxy]);
+        let control = self.control.unwrap_or(control);
         let mut egret = Egret {
             proxy: listen[0],
             control,
-            tls: free_address(),
+            tls,
             socks: match self.socks {
                 Some(SocksAt::ProxyPort) => listen[0],
-                Some(SocksAt::OwnPort) | None => free_address(),
+                Some(SocksAt::OwnPort) | None => socks,
             },
             builder: self,
             listen,
@@ -403,7 +404,9 @@ impl Drop for Egret {
     }
 }
 
-fn free_address() -> SocketAddr {
-    let listener = TcpListener::bind((IpAddr::from(Ipv4Addr::LOCALHOST), 0)).expect("a free port");
-    listener.local_addr().unwrap()
+/// Held together while they are looked for, so that no two are the same.
+fn free_addresses<const N: usize>() -> [SocketAddr; N] {
+    let any = (IpAddr::from(Ipv4Addr::LOCALHOST), 0);
+    let listeners = [(); N].map(|()| TcpListener::bind(any).expect("a free port"));
+    listeners.map(|listener| listener.local_addr().unwrap())
 }
