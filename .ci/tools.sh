@@ -19,6 +19,7 @@ need npm npm --version
 need python3 python3 --version
 need python3-pip python3 -m pip --version
 need wget wget --version
+need bind9-dnsutils dig -v
 need python3-requests /usr/bin/python3 -c "import requests"
 need python3-socks /usr/bin/python3 -c "import socks"
 need python3-httpx /usr/bin/python3 -c "import httpx"

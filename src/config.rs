@@ -3,6 +3,7 @@
 //! Nothing is guessed: an unknown key, a wrong type or an unreadable file refuses the whole.
 
 mod control;
+mod dns;
 mod files;
 mod read;
 mod tls;
@@ -54,6 +55,8 @@ pub struct Listen {
     pub tls: Vec<SocketAddr>,
     /// Where clients connect over SOCKS. One that is in `proxy` as well takes both.
     pub socks: Vec<SocketAddr>,
+    /// Where clients ask for names.
+    pub dns: Vec<SocketAddr>,
     /// The control interface.
     pub control: SocketAddr,
     /// The pseudonym in `Via` and `Proxy-Status` (RFC 9110 section 7.6.3).
@@ -209,8 +212,8 @@ pub fn load_noting(
     };
     let read = |mut root: egret_policy::reader::Table<'_, '_>, problems: &mut Problems| {
         let (settings, part) = read::settings(&mut root, files, problems);
-        let Listen { proxy, tls, socks, control, .. } = &settings.listen;
-        let bound = proxy.iter().chain(tls).chain(socks).chain([control]);
+        let Listen { proxy, tls, socks, dns, control, .. } = &settings.listen;
+        let bound = proxy.iter().chain(tls).chain(socks).chain(dns).chain([control]);
         let own = Listeners { bound: bound.copied().collect() };
         let listeners = listeners.cloned().unwrap_or(own);
         upstream::refuse_loop(&part.upstream, &listeners, &settings.dns.hosts, problems);

@@ -8,6 +8,7 @@ mod exchange;
 mod flow;
 mod identify;
 mod live;
+mod names;
 mod open;
 mod redirects;
 mod refuse;

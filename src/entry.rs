@@ -3,6 +3,7 @@
 //! An entry talks to [`crate::egress`] and to its client, to nothing else.
 
 mod connect;
+pub mod dns;
 mod exchange;
 pub mod http;
 mod outbound;

@@ -12,6 +12,7 @@ pub mod config;
 pub mod control;
 pub mod diagnostics;
 pub mod dial;
+pub mod dns_message;
 pub mod egress;
 pub mod entry;
 pub mod forward;

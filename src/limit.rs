@@ -11,6 +11,7 @@ mod clock;
 mod hosts;
 mod keeper;
 mod line;
+mod names;
 mod rate;
 mod sandbox;
 mod window;
@@ -23,13 +24,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use egret_policy::{Client, Host, Limits, Reason};
+use egret_policy::{Client, DnsName, Host, Limits, Reason};
 use serde::{Deserialize, Serialize};
 
 use crate::relay::{Direction, Meter};
 use clock::Now;
 use hosts::HostKey;
 use keeper::Keeper;
+use names::Names;
 use sandbox::Sandbox;
 use writer::Writer;
 
@@ -115,6 +117,7 @@ pub enum LimitsError {
 pub struct Limiter {
     accounts: Arc<Accounts>,
     keeper: Arc<Keeper>,
+    names: Mutex<Names>,
     thread: Mutex<Option<thread::JoinHandle<()>>>,
 }
 
@@ -166,7 +169,7 @@ impl Limiter {
         let writer = Writer::begin(state_dir, Arc::clone(&keeper), &accounts)?;
         let thread = thread::Builder::new().name("limits".to_owned()).spawn(move || writer.run());
         let thread = Mutex::new(Some(thread.map_err(LimitsError::Thread)?));
-        Ok(Self { accounts, keeper, thread })
+        Ok(Self { accounts, keeper, names: Mutex::default(), thread })
     }
 
     /// Takes a request in by the limits of every account, or refuses it.
@@ -189,6 +192,40 @@ impl Limiter {
         Ok(permit)
     }
 
+    /// Takes a question for a name in by the rate of every account.
+    ///
+    /// # Errors
+    /// The first rate that is exceeded.
+    pub fn ask(&self, accounts: &[(Account, Arc<Limits>)]) -> Result<(), Exceeded> {
+        accounts.iter().try_for_each(|(account, limits)| match limits.dns_queries {
+            Some(rate) => self.counted(account.clone()).count(|sandbox, now| sandbox.ask(rate, now)),
+            None => Ok(()),
+        })
+    }
+
+    /// Counts a name that the policy allowed to be asked for, before it is resolved; `free` if its
+    /// client could choose of its labels.
+    ///
+    /// # Errors
+    /// It is new, and the sandbox has used up its distinct hosts, or those below one domain.
+    pub fn count_name(
+        &self,
+        accounts: &[(Account, Arc<Limits>)],
+        name: &DnsName,
+        free: bool,
+    ) -> Result<(), Exceeded> {
+        for (account, limits) in accounts {
+            if let Some(quota) = limits.dns_names.filter(|_| free) {
+                lock(&self.names).count(account, name, quota, Now::read())?;
+            }
+            if let Some(quota) = limits.domains {
+                let hash = self.accounts.key.hash(&Host::Name(name.clone()));
+                self.counted(account.clone()).count(|sandbox, now| sandbox.count_host(hash, quota, now))?;
+            }
+        }
+        Ok(())
+    }
+
     /// Forgets sandboxes that have nothing open and no window running.
     pub fn forget_idle(&self) {
         let now = Now::read();
@@ -196,6 +233,7 @@ impl Limiter {
         // A count of one means that no permit holds it.
         all.retain(|_, counted| Arc::strong_count(counted) > 1 || !lock(&counted.sandbox).is_idle(now));
         all.shrink_to_fit();
+        lock(&self.names).forget_old(now);
     }
 
     /// Does a restart find what was used? Not while the state directory can't be written.

@@ -35,6 +35,7 @@ pub struct Metrics {
     bytes: Family<Way, Counter>,
     reloads: Family<Outcome, Counter>,
     refused_connections: Counter,
+    dropped_questions: Counter,
     connections: Gauge,
     tunnels: Gauge,
     generation: Gauge<u64, AtomicU64>,
@@ -72,6 +73,9 @@ impl Default for Metrics {
         let refused_connections = Counter::default();
         let help = "Client connections refused at the ceiling";
         registry.register("connections_refused", help, refused_connections.clone());
+        let dropped_questions = Counter::default();
+        let help = "Questions for names that were not answered, for want of room or of a known client";
+        registry.register("dns_dropped", help, dropped_questions.clone());
         let connections = Gauge::default();
         registry.register("connections_open", "Client connections", connections.clone());
         let tunnels = Gauge::default();
@@ -103,6 +107,7 @@ impl Default for Metrics {
             bytes,
             reloads,
             refused_connections,
+            dropped_questions,
             connections,
             tunnels,
             generation,
@@ -162,6 +167,11 @@ impl Metrics {
     /// A client connection was turned away at the ceiling.
     pub fn connection_refused(&self) {
         self.refused_connections.inc();
+    }
+
+    /// A question for a name was left without an answer.
+    pub fn question_dropped(&self) {
+        self.dropped_questions.inc();
     }
 
     /// A client connection.

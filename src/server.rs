@@ -2,6 +2,8 @@
 //!
 //! Never stops accepting for good: when descriptors run out it waits a little and goes on.
 
+mod datagrams;
+
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -14,7 +16,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::task::TaskTracker;
 
-use crate::entry::{Gate, http, socks, tls};
+use crate::entry::{Gate, dns, http, socks, tls};
+
+pub use datagrams::bind_datagrams;
 
 /// Connections that the kernel keeps while they wait to be accepted.
 const BACKLOG: i32 = 4096;
@@ -30,6 +34,8 @@ const MOST_CONNECTIONS: usize = 32_768;
 const MOST_IDLE: usize = 1024;
 /// Most questions to DNS servers at once.
 const MOST_LOOK_UPS: usize = 1024;
+/// Most questions for names in datagrams that wait for their answers at once.
+const MOST_QUESTIONS: usize = 1024;
 /// The share of the ceiling that one client address may take, in quarters.
 const QUARTERS_PER_CLIENT: usize = 3;
 
@@ -113,14 +119,17 @@ pub enum Door {
     Socks,
     /// HTTP/1 or SOCKS, which the first octet tells apart.
     Both,
+    /// DNS.
+    Dns,
 }
 
 /// The proxy's listeners and what bounds them.
 pub struct Server {
     gate: Arc<Gate>,
-    slots: Arc<Semaphore>,
-    clients: Clients,
-    ceiling: usize,
+    room: Room,
+    /// For questions in datagrams.
+    questions: Room,
+    strangers: Arc<dns::Strangers>,
     tasks: TaskTracker,
 }
 
@@ -130,9 +139,9 @@ impl Server {
     pub fn new(gate: Arc<Gate>, ceiling: usize) -> Self {
         Self {
             gate,
-            slots: Arc::new(Semaphore::new(ceiling)),
-            clients: Clients::default(),
-            ceiling,
+            room: Room::new(ceiling),
+            questions: Room::new(MOST_QUESTIONS),
+            strangers: Arc::default(),
             tasks: TaskTracker::new(),
         }
     }
@@ -167,25 +176,11 @@ impl Server {
         }
     }
 
-    /// A place for one more connection of a client, which leaves room for other clients.
-    fn slot(&self, client: IpAddr) -> Option<Slot> {
-        let permit = Arc::clone(&self.slots).try_acquire_owned().ok()?;
-        let most = (self.ceiling * QUARTERS_PER_CLIENT / 4).max(1);
-        let client = subscriber(client);
-        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = clients.entry(client).or_default();
-        if *count >= most {
-            return None;
-        }
-        *count += 1;
-        Some(Slot { _permit: permit, clients: Arc::clone(&self.clients), client })
-    }
-
     fn take(&self, stream: TcpStream, peer: SocketAddr, door: Door, trouble: &mut Trouble) {
-        let Some(slot) = self.slot(peer.ip()) else {
+        let Some(slot) = self.room.slot(peer.ip()) else {
             self.gate.egress.metrics().connection_refused();
             if let Some(count) = trouble.tell() {
-                tracing::warn!(ceiling = self.ceiling, count, "at the ceiling of client connections");
+                tracing::warn!(ceiling = self.room.ceiling, count, "at the ceiling of client connections");
                 self.gate.egress.record_overload(peer, count);
             }
             // Not tracked: it ends at once, and holds no slot. Over TLS it would take a handshake, and
@@ -194,7 +189,7 @@ impl Server {
                 Door::Plain | Door::Both => {
                     tokio::spawn(turn_away(stream, door, Arc::clone(&self.gate.name)));
                 }
-                Door::Tls | Door::Socks => {}
+                Door::Tls | Door::Socks | Door::Dns => {}
             }
             return;
         };
@@ -205,6 +200,7 @@ impl Server {
         let gate = Arc::clone(&self.gate);
         let open = gate.egress.metrics().connection_open();
         let tasks = self.tasks.clone();
+        let strangers = Arc::clone(&self.strangers);
         self.tasks.spawn(async move {
             let closing = gate.egress.closing();
             let serving = async {
@@ -213,6 +209,10 @@ impl Server {
                     Door::Tls => tls::serve(gate, stream, peer).await,
                     Door::Socks => socks::serve(gate, stream.into(), peer).await,
                     Door::Both => socks::serve_either(gate, stream, peer).await,
+                    Door::Dns => {
+                        dns::serve(gate, stream, peer, strangers).await;
+                        None
+                    }
                 }
             };
             let served = tokio::select! {
@@ -225,6 +225,33 @@ impl Server {
                 tasks.spawn(tunnel.carry((slot, open)));
             }
         });
+    }
+}
+
+/// Places for what clients have open, of which none may take all.
+struct Room {
+    slots: Arc<Semaphore>,
+    clients: Clients,
+    ceiling: usize,
+}
+
+impl Room {
+    fn new(ceiling: usize) -> Self {
+        Self { slots: Arc::new(Semaphore::new(ceiling)), clients: Clients::default(), ceiling }
+    }
+
+    /// A place for one more of a client, which leaves room for other clients.
+    fn slot(&self, client: IpAddr) -> Option<Slot> {
+        let permit = Arc::clone(&self.slots).try_acquire_owned().ok()?;
+        let most = (self.ceiling * QUARTERS_PER_CLIENT / 4).max(1);
+        let client = subscriber(client);
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = clients.entry(client).or_default();
+        if *count >= most {
+            return None;
+        }
+        *count += 1;
+        Some(Slot { _permit: permit, clients: Arc::clone(&self.clients), client })
     }
 }
 

@@ -61,6 +61,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ),
     ("diagnostics", &[]),
     ("dial", &[]),
+    ("dns_message", &[]),
     (
         "egress",
         &[
@@ -70,6 +71,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "client_tls::ClientTls",
             "config::Timeouts",
             "dial",
+            "dns_message",
             "forward",
             "identity",
             "limit",
@@ -83,6 +85,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     (
         "entry",
         &[
+            "dns_message",
             "egress",
             "forward::BodySender",
             "forward::OutBody",
@@ -108,7 +111,10 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("relay", &["stream"]),
     ("reload", &["audit", "config", "egress"]),
     // DNS servers are spoken to through the one place that opens sockets.
-    ("resolve", &["dial::ConfiguredAddr", "dial::configured_tcp", "dial::configured_udp"]),
+    (
+        "resolve",
+        &["dial::ConfiguredAddr", "dial::configured_tcp", "dial::configured_udp", "dns_message::Service"],
+    ),
     ("server", &["dial::keep_alive", "entry"]),
     ("socks5", &[]),
     ("stream", &[]),
@@ -122,7 +128,11 @@ const RESERVED: &[(&str, &[&str], &str)] = &[
         &["dial", "server", "src/cli/probe/socket.rs"],
         "sockets are made in src/dial.rs and src/server.rs, and where the probe looks for ways past them",
     ),
-    ("hickory_resolver", &["resolve"], "names are looked up in src/resolve/"),
+    (
+        "hickory_resolver",
+        &["dns_message", "resolve"],
+        "names are looked up in src/resolve/, messages of clients are in src/dns_message/",
+    ),
     ("axum", &["control"], "the control interface is the only server that is not ours"),
 ];
 

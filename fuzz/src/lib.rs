@@ -6,8 +6,8 @@ use std::sync::{Arc, LazyLock};
 
 use egret_policy::reader::read_document;
 use egret_policy::{
-    Action, Class, Destination, Entry, Intent, Listeners, Policy, Problems, RegisterText, Registered,
-    Resolution, SourceFile, Surroundings, Verdict, classify,
+    Action, Class, Destination, DnsName, Entry, Intent, Listeners, NameVerdict, Policy, Problems, Refusal,
+    RegisterText, Registered, Resolution, SourceFile, Surroundings, Verdict, classify,
 };
 
 const TEXT: &str = r#"
@@ -87,6 +87,38 @@ pub fn check_answer(which: u8, addresses: &[IpAddr]) {
             Class::Forbidden(range) => unreachable!("{address}: {}", range.name),
         }
     }
+}
+
+/// Puts a name before the policy, with these addresses as the answer of DNS, and checks that what may
+/// be told of them is the whole answer and nothing that the policy does not permit on any port.
+/// Gives what may be told.
+///
+/// # Panics
+/// When it is not.
+pub fn check_name(name: &DnsName, addresses: &[IpAddr]) -> Result<Vec<IpAddr>, Refusal> {
+    let Ok(client) = POLICY.sandboxes.identify(IpAddr::from([10, 0, 0, 1]), &Registered::default()) else {
+        unreachable!("there is a sandbox for every 10.0.0.0/8");
+    };
+    let grant = match POLICY.decide_name(&client, name) {
+        NameVerdict::Allow(grant) => grant,
+        NameVerdict::Deny(refusal) => return Err(refusal),
+    };
+    assert_eq!(grant.lookup().host().name(), Some(name));
+    let route = grant.pin(&Resolution { addresses: addresses.to_vec() }, |_| false)?;
+    let told: Vec<_> = route.addresses().collect();
+    assert_eq!(told, addresses);
+    for address in &told {
+        let reached = inside(*address);
+        assert!(!denied(reached), "{address} is denied");
+        match classify(*address, &[]) {
+            Class::Public => {}
+            Class::Private(_) => {
+                assert!(name.as_str() == "a.z.example" && unlocked(reached), "{address} is not unlocked");
+            }
+            Class::Forbidden(range) => unreachable!("{address}: {}", range.name),
+        }
+    }
+    Ok(told)
 }
 
 /// The IPv4 address under the well-known NAT64 prefix (RFC 6052), or the address itself.

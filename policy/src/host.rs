@@ -30,6 +30,25 @@ impl DnsName {
         }
     }
 
+    /// Reads a name from the labels of a DNS message (RFC 1035 section 3.1), whose octets may be any.
+    ///
+    /// # Errors
+    /// As [`DnsName::parse`]; a dot inside a label is a character that no host name has.
+    pub fn from_labels<'a>(labels: impl Iterator<Item = &'a [u8]>) -> Result<Self, HostError> {
+        let labels: Vec<&[u8]> = labels.collect();
+        if labels.iter().any(|label| label.contains(&b'.')) {
+            return Err(HostError::Character);
+        }
+        Self::parse(&labels.join(&b'.'))
+    }
+
+    /// The part that somebody registered, by the Public Suffix List: `a.example` of `x.y.a.example`;
+    /// the name itself where it has no such part.
+    #[must_use]
+    pub fn registrable(&self) -> &str {
+        psl::domain_str(&self.0).unwrap_or(&self.0)
+    }
+
     /// The name without a root dot.
     #[must_use]
     pub fn as_str(&self) -> &str {
@@ -302,6 +321,33 @@ mod tests {
         ] {
             assert_eq!(Host::parse(text.as_bytes()), Err(error), "{text}");
         }
+    }
+
+    #[test]
+    fn labels_of_a_message_are_a_name_or_none() {
+        let read = |labels: &[&[u8]]| DnsName::from_labels(labels.iter().copied()).map(|n| n.to_string());
+        assert_eq!(read(&[b"WWW", b"eXample", b"com"]), Ok("www.example.com".to_owned()));
+        for (labels, error) in [
+            (&[][..], HostError::Empty),
+            (&[&b"www.example"[..], b"com"], HostError::Character),
+            (&[b"", b"com"], HostError::EmptyLabel),
+            (&[b"a\0b", b"com"], HostError::Character),
+            (&[b"*", b"com"], HostError::Character),
+            (&[b"\xff", b"com"], HostError::NotAscii),
+            (&[b"127", b"0", b"0", b"1"], HostError::Address),
+            (&[b"0x7f", b"1"], HostError::Numeric { inet_aton: Some(Ipv4Addr::LOCALHOST) }),
+        ] {
+            assert_eq!(read(labels), Err(error), "{labels:?}");
+        }
+    }
+
+    #[test]
+    fn what_somebody_registered() {
+        let of = |text: &str| DnsName::parse(text.as_bytes()).unwrap().registrable().to_owned();
+        assert_eq!(of("x.y.a.example"), "a.example");
+        assert_eq!(of("a.b.example.co.uk"), "example.co.uk");
+        assert_eq!(of("co.uk"), "co.uk");
+        assert_eq!(of("localhost"), "localhost");
     }
 
     proptest! {

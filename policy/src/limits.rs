@@ -1,5 +1,6 @@
 //! The limits of a policy, as read; counting them is the shell's work.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use crate::reader::{Located, Table};
@@ -8,6 +9,15 @@ use crate::units::{Quota, Rate, parse_duration, parse_quota, parse_rate};
 
 /// How long a tunnel may be silent when its policy says nothing.
 pub const DEFAULT_TUNNEL_IDLE: Duration = Duration::from_secs(3600);
+
+/// Questions for names when the policy says nothing: 20 a second, 100 at once.
+pub const DEFAULT_DNS_QUERIES: Rate = Rate {
+    amount: NonZeroU32::MIN.saturating_add(19),
+    period: Duration::from_secs(1),
+    burst: NonZeroU32::MIN.saturating_add(99),
+};
+/// Distinct names under one registrable domain that may be asked for when the policy says nothing.
+pub const DEFAULT_DNS_NAMES: Quota = Quota { amount: 100, period: Duration::from_secs(3600) };
 
 /// Limits that hold for each sandbox of a policy; absent means unlimited.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +34,10 @@ pub struct Limits {
     pub bytes_down: Option<Quota>,
     /// Distinct hosts that were allowed.
     pub domains: Option<Quota>,
+    /// Questions for names.
+    pub dns_queries: Option<Rate>,
+    /// Distinct names below one registrable domain that only a wildcard or a default lets be asked for.
+    pub dns_names: Option<Quota>,
     /// How long a tunnel may pass no byte either way.
     pub tunnel_idle: Option<Duration>,
     /// How long a tunnel may be open.
@@ -32,7 +46,12 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { tunnel_idle: Some(DEFAULT_TUNNEL_IDLE), ..Self::NONE }
+        Self {
+            tunnel_idle: Some(DEFAULT_TUNNEL_IDLE),
+            dns_queries: Some(DEFAULT_DNS_QUERIES),
+            dns_names: Some(DEFAULT_DNS_NAMES),
+            ..Self::NONE
+        }
     }
 }
 
@@ -45,6 +64,8 @@ impl Limits {
         bytes_up: None,
         bytes_down: None,
         domains: None,
+        dns_queries: None,
+        dns_names: None,
         tunnel_idle: None,
         tunnel_lifetime: None,
     };
@@ -69,8 +90,10 @@ impl Limits {
     /// Reads a `limits` table.
     pub fn read(mut table: Table<'_, '_>, problems: &mut Problems) -> Self {
         let mut limits = Self::default();
-        if let Some(text) = table.string("requests", problems) {
-            limits.requests = value(&text, "requests", "\"50/s burst 200\"", parse_rate, problems);
+        for (key, target) in [("requests", &mut limits.requests), ("dns_queries", &mut limits.dns_queries)] {
+            if let Some(text) = table.string(key, problems) {
+                *target = value(&text, key, "\"50/s burst 200\"", parse_rate, problems);
+            }
         }
         let most = i64::from(u32::MAX);
         let connections = table.integer("connections", (1, most), problems);
@@ -80,6 +103,7 @@ impl Limits {
             ("bytes_up", &mut limits.bytes_up, true),
             ("bytes_down", &mut limits.bytes_down, true),
             ("domains", &mut limits.domains, false),
+            ("dns_names", &mut limits.dns_names, false),
         ];
         for (key, target, size) in quotas {
             if let Some(text) = table.string(key, problems) {

@@ -44,6 +44,11 @@ impl PortSet {
         other.0.iter().all(|(low, high)| self.0.iter().any(|(l, h)| l <= low && high <= h))
     }
 
+    /// Its ranges, each with its first and last port.
+    pub fn ranges(&self) -> impl Iterator<Item = (u16, u16)> {
+        self.0.iter().copied()
+    }
+
     /// Is it all ports?
     #[must_use]
     pub fn is_all(&self) -> bool {

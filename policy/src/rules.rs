@@ -12,7 +12,7 @@ use std::sync::Arc;
 use ipnet::IpNet;
 
 use crate::host::DnsName;
-use crate::names::{NameIndex, NamePattern};
+use crate::names::{NameIndex, NamePattern, Reach};
 use crate::networks::{Nat64Prefix, effective};
 use crate::paths::PathGlob;
 use crate::ports::PortSet;
@@ -96,6 +96,14 @@ impl RuleList {
                 found(matched.rule, rule, matched.ports.unwrap_or(&rule.ports));
             }
         });
+    }
+
+    /// Does a rule name the domain itself, rather than cover it by a wildcard?
+    #[must_use]
+    pub fn names_exactly(&self, name: &DnsName) -> bool {
+        let mut exactly = false;
+        self.index.each_match(name, |matched| exactly |= matched.reach == Reach::Exact);
+        exactly
     }
 
     /// Calls `found` for each rule with a pattern on the domain or a parent of it, and whether

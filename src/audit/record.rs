@@ -86,6 +86,9 @@ pub struct Request {
     /// HTTP method.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub method: Option<Text>,
+    /// Type of a question for a name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub qtype: Option<Text>,
     /// URL scheme, where the protocol leaves it open: plain HTTP and CONNECT don't, and every
     /// record has a size budget.
     #[serde(skip_serializing_if = "Option::is_none")]

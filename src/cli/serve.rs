@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use egret_policy::Listeners;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UdpSocket};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
@@ -89,19 +89,14 @@ fn start_log() {
 /// The listeners as bound.
 struct Bound {
     proxy: Vec<(TcpListener, Door)>,
+    datagrams: Vec<UdpSocket>,
     control: TcpListener,
     own: Listeners,
 }
 
 fn bind(settings: &Settings) -> Result<Bound, String> {
-    let listen = |address| {
-        server::bind(address).map_err(|error| {
-            let in_use = error.kind() == std::io::ErrorKind::AddrInUse;
-            let help = if in_use { "stop what has it, or change [listen]" } else { "change [listen]" };
-            format!("{address} can't be listened on: {error}; {help}")
-        })
-    };
-    let Listen { proxy, tls, socks, .. } = &settings.listen;
+    let listen = |address| server::bind(address).map_err(|error| unbound(address, &error));
+    let Listen { proxy, tls, socks, dns, .. } = &settings.listen;
     // An address in both lists is one listener for both; every port 0 is another free port.
     let shared = |address: &SocketAddr, other: &[SocketAddr]| address.port() != 0 && other.contains(address);
     let door = |address| if shared(address, socks) { Door::Both } else { Door::Plain };
@@ -109,12 +104,32 @@ fn bind(settings: &Settings) -> Result<Bound, String> {
     let tls = tls.iter().map(|&address| (address, Door::Tls));
     let socks = socks.iter().filter(|address| !shared(address, proxy));
     let socks = socks.map(|&address| (address, Door::Socks));
-    let proxy = plain.chain(tls).chain(socks).map(|(address, door)| Ok((listen(address)?, door)));
+    let dns = dns.iter().map(|&address| (address, Door::Dns));
+    let proxy = plain.chain(tls).chain(socks).chain(dns).map(|(address, door)| Ok((listen(address)?, door)));
     let proxy = proxy.collect::<Result<Vec<_>, String>>()?;
+    let asked = proxy.iter().filter(|(_, door)| *door == Door::Dns);
+    let datagrams = asked.map(|(listener, _)| {
+        // With port 0, the port that the connections have.
+        let address = listener.local_addr().map_err(|error| error.to_string())?;
+        server::bind_datagrams(address).map_err(|error| unbound(address, &error))
+    });
+    let datagrams = datagrams.collect::<Result<Vec<_>, String>>()?;
     let control = listen(settings.listen.control)?;
     let bound = proxy.iter().map(|(listener, _)| listener).chain([&control]).map(TcpListener::local_addr);
     let bound = bound.collect::<Result<_, _>>().map_err(|error| error.to_string())?;
-    Ok(Bound { proxy, control, own: Listeners { bound } })
+    Ok(Bound { proxy, datagrams, control, own: Listeners { bound } })
+}
+
+/// Why an address can't be listened on, and what helps.
+fn unbound(address: SocketAddr, error: &std::io::Error) -> String {
+    let help = match error.kind() {
+        std::io::ErrorKind::AddrInUse => "stop what has it, or change [listen]",
+        std::io::ErrorKind::PermissionDenied if address.port() < 1024 => {
+            "ports below 1024 take CAP_NET_BIND_SERVICE, or a lower net.ipv4.ip_unprivileged_port_start"
+        }
+        _ => "change [listen]",
+    };
+    format!("{address} can't be listened on: {error}; {help}")
 }
 
 impl Bound {
@@ -125,6 +140,7 @@ impl Bound {
             Door::Tls => "tls",
             Door::Socks => "socks",
             Door::Both => "proxy and socks",
+            Door::Dns => "dns",
         });
         let doors = clients.chain(["control"]).zip(&self.own.bound);
         doors.map(|(what, address)| format!("{what} {address}")).collect::<Vec<_>>().join(", ")
@@ -192,6 +208,11 @@ async fn serve(loaded: Loaded, source: ConfigSource, files: Files, budget: Budge
         let server = Arc::clone(&server);
         let stopping = signals.draining();
         tokio::spawn(async move { server.accept(listener, door, stopping).await });
+    }
+    for socket in bound.datagrams {
+        let server = Arc::clone(&server);
+        let stopping = signals.draining();
+        tokio::spawn(async move { server.receive(socket, stopping).await });
     }
     tokio::spawn(control.serve(bound.control, signals.draining()));
     let reload_on_hangup = Arc::clone(&reloader);

@@ -33,7 +33,10 @@ pub(super) fn settings(
     let listen = root.table("listen", problems);
     let names_token = listen.as_ref().is_some_and(|table| table.has("control_token_file"));
     let (listen, tls) = read_listen(listen, files, problems);
-    let (dns, nat64) = read_dns(root.table("dns", problems), problems);
+    let dns_table = root.table("dns", problems);
+    let dns_place = dns_table.as_ref().map(Table::spot);
+    let (dns, nat64) = read_dns(dns_table, problems);
+    super::dns::refuse_loop(&dns.servers, dns_place.as_ref(), &listen.dns, problems);
     let audit = read_audit(root.table("audit", problems), problems);
     let mut state_dir = PathBuf::from("egret-state");
     if let Some(mut state) = root.table("state", problems) {
@@ -62,6 +65,7 @@ fn read_listen(
         proxy: vec![SocketAddr::new(LOOPBACK, 3128)],
         tls: Vec::new(),
         socks: Vec::new(),
+        dns: Vec::new(),
         control: SocketAddr::new(LOOPBACK, 3129),
         name: "egret".to_owned(),
         max_connections: None,
@@ -92,6 +96,7 @@ fn read_listen(
             problems.error(&table.spot(), message, "give TLS a port of its own");
         }
     }
+    listen.dns = super::dns::read_listeners(&mut table, problems);
     let control = table.string("control", problems);
     if let Some(parsed) = control.as_ref().and_then(|c| read_address(c, problems)) {
         listen.control = parsed;
@@ -117,6 +122,7 @@ fn read_listen(
         let message = "`control` and `proxy`, `tls` or `socks` are the same address";
         problems.error(&table.spot(), message, "give the control interface a port of its own");
     }
+    super::dns::refuse_clash(&listen, &table, problems);
     if !listen.control.ip().is_loopback()
         && !names_token
         && let Some(control) = control

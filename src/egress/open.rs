@@ -233,7 +233,7 @@ impl Egress {
 }
 
 /// Whose limits hold for a client's request.
-fn accounts(policy: &Policy, client: &Client) -> Vec<(Account, Arc<Limits>)> {
+pub(super) fn accounts(policy: &Policy, client: &Client) -> Vec<(Account, Arc<Limits>)> {
     let limits = policy.effective(client).map(|effective| Arc::clone(&effective.limits));
     let mut accounts = vec![(Account::of_sandbox(client), limits.unwrap_or_default())];
     accounts.extend(Account::of_own_limits(client));

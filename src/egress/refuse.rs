@@ -117,12 +117,7 @@ impl Egress {
             outcome.rule = Some(Text::from(&**rule));
         }
         outcome.detail = refusal.detail.as_deref().map(Text::from);
-        let verdict = match outcome.verdict {
-            audit::Verdict::Allow => "allow",
-            audit::Verdict::Deny => "deny",
-            audit::Verdict::WouldDeny => "would_deny",
-        };
-        self.parts.metrics.decided(verdict, refusal.reason);
+        self.parts.metrics.decided(verdict_word(outcome.verdict), refusal.reason);
         let id = attempt.id().to_string();
         // The answer is a refusal either way; the audit's own health is told elsewhere.
         if let Err(error) = attempt.refuse().await {
@@ -149,6 +144,15 @@ impl Egress {
             }
         }
         request
+    }
+}
+
+/// The word for metrics.
+pub(super) const fn verdict_word(verdict: audit::Verdict) -> &'static str {
+    match verdict {
+        audit::Verdict::Allow => "allow",
+        audit::Verdict::Deny => "deny",
+        audit::Verdict::WouldDeny => "would_deny",
     }
 }
 

@@ -90,6 +90,10 @@ pub struct LimitClaims {
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub domains: Option<String>,
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub dns_queries: Option<String>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub dns_names: Option<String>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub tunnel_idle: Option<String>,
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub tunnel_lifetime: Option<String>,
@@ -118,6 +122,8 @@ impl LimitClaims {
             bytes_up: value(self.bytes_up.as_deref(), "limits.bytes_up", size)?,
             bytes_down: value(self.bytes_down.as_deref(), "limits.bytes_down", size)?,
             domains: value(self.domains.as_deref(), "limits.domains", |t| parse_quota(t, false))?,
+            dns_queries: value(self.dns_queries.as_deref(), "limits.dns_queries", parse_rate)?,
+            dns_names: value(self.dns_names.as_deref(), "limits.dns_names", |t| parse_quota(t, false))?,
             tunnel_idle: value(self.tunnel_idle.as_deref(), "limits.tunnel_idle", time)?,
             tunnel_lifetime: value(self.tunnel_lifetime.as_deref(), "limits.tunnel_lifetime", time)?,
         })

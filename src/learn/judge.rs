@@ -4,11 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use egret_policy::{Destination, DnsName, Host, NamePattern, Scheme, SourceFile};
+use egret_policy::{Destination, DnsName, Host, NamePattern, Scheme, SourceFile, looks_random};
 
 use super::base::Base;
 use super::known::service_of;
-use super::labels::looks_random;
 use super::objection::Objection;
 use super::patterns::wildcards;
 use super::report::{AllowedAlready, Complaint, NotProposed, Proposal, Report};
@@ -70,6 +69,10 @@ pub fn judge(tally: &Tally, settings: &Settings<'_>) -> Report {
     let mut wanted = Vec::new();
     let blank = Rules::read(&SourceFile::new("nothing", String::new())).ok();
     for (place, seen) in &tally.places {
+        if seen.name_alone && tally.has_port(&place.0) {
+            // The question before a connection, which says all that there is to say.
+            continue;
+        }
         let destination = destination(place);
         if let Some(destination) = destination.as_ref().filter(|_| seen.wanted) {
             wanted.push(destination.clone());
@@ -156,6 +159,8 @@ impl Settings<'_> {
             .map(|(objection, detail)| (*objection, detail.clone()))
             .collect();
         match place {
+            // A name alone is no destination, and no bad request.
+            None if seen.name_alone => {}
             None => {
                 found.entry(Objection::BadRequest).or_default();
             }

@@ -6,7 +6,6 @@
 mod base;
 mod judge;
 mod known;
-mod labels;
 mod objection;
 mod patterns;
 mod report;

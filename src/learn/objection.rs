@@ -47,6 +47,7 @@ objections! {
     // What follows is of no weight where the destination was wanted at another time.
     NotFound, "not_found", "the name does not exist, so that anybody may register it";
     RedirectOnly, "redirect_only", "only a response named it, nobody asked for it";
+    NameOnly, "name_only", "only its name was asked for, by DNS, and no connection tells a port";
     Limited, "limited", "only refused by a limit, before any rule was asked";
     Unidentified, "unidentified", "only asked for by clients that are no sandbox";
     Undecided, "undecided", "no request came as far as the rules";
@@ -65,7 +66,12 @@ impl Objection {
     pub(super) const fn is_weak(self) -> bool {
         matches!(
             self,
-            Self::NotFound | Self::RedirectOnly | Self::Limited | Self::Unidentified | Self::Undecided
+            Self::NotFound
+                | Self::RedirectOnly
+                | Self::NameOnly
+                | Self::Limited
+                | Self::Unidentified
+                | Self::Undecided
         )
     }
 
@@ -90,6 +96,7 @@ impl Bearing {
             (_, "address_forbidden" | "address_not_allowed" | "mixed_answer") => Objection::Address,
             (_, "method_not_allowed" | "path_not_allowed") => Objection::RuleLimit,
             (_, "dns_not_found") => Objection::NotFound,
+            _ if sighting.name_alone => Objection::NameOnly,
             (_, "domain_not_allowed" | "port_not_allowed") => return Self::Wanted,
             (_, "rate_limited" | "quota_exceeded" | "too_many_connections") => Objection::Limited,
             (_, "identity_required" | "identity_rejected") => Objection::Unidentified,

@@ -47,6 +47,8 @@ pub struct Full;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Seen {
     pub summary: Summary,
+    /// Was nothing but its name asked for, by DNS?
+    pub name_alone: bool,
     /// Was it ever wanted, and refused by nothing but the silence of the rules?
     pub wanted: bool,
     /// The policies that decided.
@@ -110,6 +112,7 @@ impl Tally {
         let policy = sighting.policy.as_deref().map(|name| self.policy(name)).transpose()?;
         self.whole.add(&sighting.ts, sighting.sandbox.as_deref());
         let seen = self.places.entry(place).or_default();
+        seen.name_alone |= sighting.name_alone;
         seen.summary.add(&sighting.ts, sighting.sandbox.as_deref());
         seen.policies.extend(policy);
         for address in &sighting.addresses {
@@ -130,6 +133,12 @@ impl Tally {
             }
         }
         Ok(())
+    }
+
+    /// Was the host asked for with a port as well?
+    pub(super) fn has_port(&self, host: &str) -> bool {
+        let of_host = (host.to_owned(), None)..=(host.to_owned(), Some(u16::MAX));
+        self.places.range(of_host).any(|((_, port), _)| port.is_some())
     }
 
     /// Was nothing added?

@@ -35,6 +35,7 @@ fn sighting(host: &str, port: u16, verdict: Verdict, reason: &str) -> Sighting {
         rule: None,
         addresses: Vec::new(),
         redirect: false,
+        name_alone: false,
     }
 }
 
@@ -373,9 +374,39 @@ fn any_sighting() -> impl Strategy<Value = Sighting> {
             sighting.policy = policy.map(str::to_owned);
             sighting.ts = format!("2026-11-29T18:00:{second:02}.000000Z");
             sighting.redirect = redirect && reason == "domain_not_allowed";
+            if redirect && second % 7 == 0 {
+                (sighting.name_alone, sighting.port) = (true, None);
+            }
             sighting
         },
     )
+}
+
+#[test]
+fn a_question_for_a_name_is_no_connection() {
+    let rules = config("mode = \"observe\"\n");
+    let question = |host: &str, verdict, reason: &str| Sighting {
+        port: None,
+        name_alone: true,
+        ..sighting(host, 1, verdict, reason)
+    };
+    let report = report(
+        &[
+            question("asked.example", Verdict::WouldDeny, "domain_not_allowed"),
+            question("asked.example", Verdict::Allow, "allowed"),
+            question("used.example", Verdict::WouldDeny, "domain_not_allowed"),
+            observed("used.example"),
+            question("bad name", Verdict::Deny, "bad_request"),
+        ],
+        &rules,
+    );
+    assert_eq!(proposed(&report.proposed), ["used.example 443"]);
+    let refused: Vec<_> = report
+        .not_proposed
+        .iter()
+        .map(|not| (not.host.as_str(), not.port, not.why[0].reason.code()))
+        .collect();
+    assert_eq!(refused, [("asked.example", None, "name_only"), ("bad name", None, "bad_request")]);
 }
 
 fn place(host: &str, port: u16) -> Destination {
@@ -402,7 +433,11 @@ proptest! {
         let is_told = |host: &str, port: Option<u16>| report.not_proposed.iter().any(|n| n.host == host && n.port == port);
         let is_allowed = |host: &str, port: u16| report.allowed.iter().any(|a| a.host == host && a.port == port);
         for sighting in &sightings {
-            let (host, port) = (sighting.host.as_deref().unwrap(), sighting.port.unwrap());
+            let host = sighting.host.as_deref().unwrap();
+            let Some(port) = sighting.port else {
+                // A question for a name: it proposes nothing by itself.
+                continue;
+            };
             if is_told(host, Some(port)) {
                 let valid = !host.contains(' ') && !host.is_empty();
                 prop_assert!(!valid || !passes(&place(host, port)), "{host}:{port} passes\n{text}");

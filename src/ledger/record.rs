@@ -7,6 +7,11 @@ const VERDICTS: [&str; 3] = ["allow", "deny", "would_deny"];
 /// The reason of a decision whose client left before it was permitted: no `close` follows.
 const CLIENT_CANCEL: &str = "client_cancel";
 
+/// The protocol of questions for names.
+pub(super) const DNS: &str = "dns";
+/// The reason of what was not understood.
+const BAD_REQUEST: &str = "bad_request";
+
 /// One record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Record {
@@ -39,7 +44,7 @@ pub(super) enum What {
 pub(super) struct Decision {
     pub id: String,
     pub sandbox: Option<String>,
-    /// Host and port, where the request named a destination.
+    /// Host and port, where the request named a destination; of a question for a name, port 0.
     pub destination: Option<(String, u16)>,
     pub verdict: Verdict,
     pub reason: String,
@@ -86,6 +91,7 @@ struct Fields<'a> {
     sandbox: Option<String>,
     host: Option<String>,
     port: Option<u16>,
+    protocol: Option<&'a str>,
     verdict: Option<&'a str>,
     reason: Option<&'a str>,
     status: Option<u16>,
@@ -120,8 +126,10 @@ fn decision(fields: Fields<'_>) -> Option<Decision> {
     let verdict = Verdict::from_word(fields.verdict?)?;
     let reason = fields.reason?.to_owned();
     let opens = verdict != Verdict::Deny && fields.status.is_none() && reason != CLIENT_CANCEL;
-    // Without a port, what stands in `host` is a target that nobody understood.
-    let destination = fields.host.zip(fields.port);
+    // Without a port, what stands in `host` is a target that nobody understood, unless a name was
+    // all that was asked for.
+    let name_alone = fields.protocol == Some(DNS) && reason != BAD_REQUEST;
+    let destination = fields.host.zip(fields.port.or(name_alone.then_some(0)));
     Some(Decision { id: fields.id?.to_owned(), sandbox: fields.sandbox, destination, verdict, reason, opens })
 }
 
@@ -174,6 +182,15 @@ mod tests {
     fn a_target_that_was_not_understood_is_no_destination() {
         let found = decision("\"host\":\"http://x\",\"verdict\":\"deny\",\"reason\":\"bad_request\"");
         assert_eq!((found.destination, found.sandbox), (None, None));
+    }
+
+    #[test]
+    fn a_question_for_a_name_is_a_destination_without_a_port() {
+        let ask = |rest: &str| decision(&format!("\"protocol\":\"dns\",\"host\":\"a.test\",{rest}"));
+        let found = ask("\"verdict\":\"allow\",\"reason\":\"allowed\",\"status\":0");
+        assert_eq!((found.destination, found.opens), (Some(("a.test".to_owned(), 0)), false));
+        let found = ask("\"verdict\":\"deny\",\"reason\":\"bad_request\",\"status\":5");
+        assert_eq!(found.destination, None);
     }
 
     #[test]

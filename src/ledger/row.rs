@@ -89,7 +89,7 @@ pub struct DomainRow {
     pub sandbox: String,
     /// Canonical host, [`NO_HOST`] or [`OTHERS`].
     pub host: String,
-    /// Port; null where `host` stands for none or for many.
+    /// Port; null where `host` stands for none or for many, and where only the name was asked for.
     pub port: Option<u16>,
     /// What was counted.
     #[serde(flatten)]

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use serde::Deserialize;
 
-use super::record::{Record, Verdict};
+use super::record::{DNS, Record, Verdict};
 
 /// A destination that somebody asked for, or that a response named, and what became of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +30,8 @@ pub struct Sighting {
     pub addresses: Vec<IpAddr>,
     /// Nobody asked for it: a response sent its client there.
     pub redirect: bool,
+    /// Only its name was asked for, by DNS.
+    pub name_alone: bool,
 }
 
 /// A line that no proxy wrote, or not as it stands there.
@@ -40,6 +42,8 @@ pub struct NotARecord;
 #[derive(Deserialize)]
 struct Fields<'a> {
     event: &'a str,
+    #[serde(default)]
+    protocol: Option<&'a str>,
     sandbox: Option<String>,
     policy: Option<String>,
     host: Option<String>,
@@ -87,6 +91,7 @@ impl Sighting {
             rule: fields.rule,
             addresses: fields.addresses,
             redirect,
+            name_alone: fields.protocol == Some(DNS),
         }))
     }
 }

@@ -37,6 +37,7 @@ pub(super) enum What {
     BytesDown(KeptWindow),
     Domains(KeptHosts),
     Requests(KeptPace),
+    DnsQueries(KeptPace),
 }
 
 /// Hosts that were added to a window. Those that are all that it counts begin it.

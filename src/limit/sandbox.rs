@@ -23,12 +23,41 @@ const MOST_RATES: usize = 16;
 /// Hosts that are told in one line.
 const HOSTS_IN_A_LINE: usize = 256;
 
+/// One for each rate that was asked for lately: a reload takes effect, and going back and forth
+/// between two rates refills neither.
+#[derive(Debug, Default)]
+struct Paces(VecDeque<Pace>);
+
+impl Paces {
+    /// Takes one in, or says how long it has to wait.
+    fn check(&mut self, rate: Rate) -> Result<(), Duration> {
+        if !self.0.iter().any(|known| known.rate() == rate) {
+            // Most have one rate, and there are many of them.
+            self.0.reserve_exact(1);
+            self.push(Pace::new(rate));
+        }
+        self.0.iter().find(|known| known.rate() == rate).map_or(Ok(()), Pace::check)
+    }
+
+    fn restore(&mut self, pace: Pace) {
+        self.0.retain(|known| known.rate() != pace.rate());
+        self.push(pace);
+    }
+
+    fn push(&mut self, pace: Pace) {
+        if self.0.len() >= MOST_RATES {
+            self.0.pop_front();
+        }
+        self.0.push_back(pace);
+    }
+}
+
 /// One account.
 #[derive(Debug, Default)]
 pub(super) struct Sandbox {
-    /// One for each rate that was asked for lately: a reload takes effect, and going back and
-    /// forth between two rates refills neither.
-    rates: VecDeque<Pace>,
+    rates: Paces,
+    /// The same for questions for names.
+    questions: Paces,
     open: u32,
     hosts: HashSet<HostHash>,
     /// A host that no line tells yet.
@@ -56,10 +85,17 @@ impl Sandbox {
         }
         self.check_bytes(limits, now)?;
         if let Some(rate) = limits.requests {
-            self.check_rate(rate, now)?;
+            self.busy_for(longest_rest(rate), now);
+            self.rates.check(rate).map_err(|wait| too_fast("requests", wait))?;
         }
         self.open = self.open.saturating_add(1);
         Ok(())
+    }
+
+    /// Takes a question for a name in.
+    pub(super) fn ask(&mut self, rate: Rate, now: Now) -> Result<(), Exceeded> {
+        self.busy_for(longest_rest(rate), now);
+        self.questions.check(rate).map_err(|wait| too_fast("dns_queries", wait))
     }
 
     /// Is anything left of every byte quota?
@@ -162,13 +198,14 @@ impl Sandbox {
         {
             lines.push(What::Domains(KeptHosts { window, hosts: vec![host] }));
         }
-        lines.extend(self.rates.iter_mut().filter_map(|pace| pace.unkept(now)).map(What::Requests));
+        lines.extend(self.rates.0.iter_mut().filter_map(|pace| pace.unkept(now)).map(What::Requests));
+        lines.extend(self.questions.0.iter_mut().filter_map(|pace| pace.unkept(now)).map(What::DnsQueries));
         lines
     }
 
     /// Do the lines about it say more than was used?
     pub(super) fn is_ahead(&self) -> bool {
-        [self.both, self.up, self.down].iter().any(Window::is_ahead) || self.rates.iter().any(Pace::is_ahead)
+        [self.both, self.up, self.down].iter().any(Window::is_ahead) || self.paces().any(Pace::is_ahead)
     }
 
     /// What was used, exactly, but for the hosts.
@@ -177,7 +214,8 @@ impl Sandbox {
         lines.extend(self.both.settled(now).map(What::Bytes));
         lines.extend(self.up.settled(now).map(What::BytesUp));
         lines.extend(self.down.settled(now).map(What::BytesDown));
-        lines.extend(self.rates.iter_mut().filter_map(|pace| pace.settled(now)).map(What::Requests));
+        lines.extend(self.rates.0.iter_mut().filter_map(|pace| pace.settled(now)).map(What::Requests));
+        lines.extend(self.questions.0.iter_mut().filter_map(|pace| pace.settled(now)).map(What::DnsQueries));
         lines
     }
 
@@ -214,38 +252,16 @@ impl Sandbox {
                     self.hosts.clear();
                 }
             }
-            What::Requests(kept) => {
-                let pace = Pace::restored(kept, now);
-                self.rates.retain(|known| known.rate() != pace.rate());
-                if self.rates.len() >= MOST_RATES {
-                    self.rates.pop_front();
-                }
-                self.rates.push_back(pace);
-            }
+            What::Requests(kept) => self.rates.restore(Pace::restored(kept, now)),
+            What::DnsQueries(kept) => self.questions.restore(Pace::restored(kept, now)),
         }
         let windows = [self.both, self.up, self.down, self.host_window].map(|window| window.end());
-        let ends = windows.into_iter().chain(self.rates.iter().map(Pace::rested));
+        let ends = windows.into_iter().chain(self.paces().map(Pace::rested));
         self.busy_until = ends.flatten().max();
     }
 
-    fn check_rate(&mut self, rate: Rate, now: Now) -> Result<(), Exceeded> {
-        if !self.rates.iter().any(|known| known.rate() == rate) {
-            if self.rates.len() >= MOST_RATES {
-                self.rates.pop_front();
-            }
-            // Most have one rate, and there are many of them.
-            self.rates.reserve_exact(1);
-            self.rates.push_back(Pace::new(rate));
-        }
-        self.busy_for(longest_rest(rate), now);
-        let Some(pace) = self.rates.iter().find(|known| known.rate() == rate) else {
-            return Ok(());
-        };
-        pace.check().map_err(|retry_after| Exceeded {
-            reason: Reason::RateLimited,
-            limit: "requests",
-            retry_after,
-        })
+    fn paces(&self) -> impl Iterator<Item = &Pace> {
+        self.rates.0.iter().chain(&self.questions.0)
     }
 
     fn busy_for(&mut self, period: Duration, now: Now) {
@@ -253,6 +269,10 @@ impl Sandbox {
         let until = now.instant.checked_add(period);
         self.busy_until = self.busy_until.max(until);
     }
+}
+
+fn too_fast(limit: &'static str, retry_after: Duration) -> Exceeded {
+    Exceeded { reason: Reason::RateLimited, limit, retry_after }
 }
 
 fn used_up(limit: &'static str, retry_after: Duration) -> Exceeded {

@@ -61,8 +61,9 @@ pub enum BadAnswer {
     TooLong,
 }
 
-/// Reads the answer to `question` (type A or AAAA) out of `message`.
-pub fn extract(message: &Message, question: &Query) -> Result<Extract, BadAnswer> {
+/// Checks that `message` is a whole answer to `question`; whether the name at the end of its chain
+/// does not exist at all, and that chain.
+pub(super) fn open<'a>(message: &'a Message, question: &'a Query) -> Result<(bool, Chain<'a>), BadAnswer> {
     match message.queries.as_slice() {
         [echoed] if same_question(echoed, question) => {}
         _ => return Err(BadAnswer::Question),
@@ -78,7 +79,12 @@ pub fn extract(message: &Message, question: &Query) -> Result<Extract, BadAnswer
         ResponseCode::NXDomain => true,
         _ => return Err(BadAnswer::Code),
     };
-    let chain = Chain::follow(&message.answers, &question.name)?;
+    Ok((nxdomain, Chain::follow(&message.answers, &question.name)?))
+}
+
+/// Reads the answer to `question` (type A or AAAA) out of `message`.
+pub fn extract(message: &Message, question: &Query) -> Result<Extract, BadAnswer> {
+    let (nxdomain, chain) = open(message, question)?;
     let (addresses, ttl) = addresses_of(&message.answers, chain.end, question.query_type);
     if !addresses.is_empty() && !nxdomain {
         return Ok(Extract::Addresses { addresses, ttl: chain.ttl.min(ttl) });
@@ -97,15 +103,15 @@ pub(super) fn same_question(a: &Query, b: &Query) -> bool {
 }
 
 /// TTLs are 31 bits; one with the top bit set counts as zero (RFC 2181 section 8).
-fn seconds(ttl: u32) -> u32 {
+pub(super) fn seconds(ttl: u32) -> u32 {
     if i32::try_from(ttl).is_ok() { ttl } else { 0 }
 }
 
 /// The walk along the aliases of one message.
-struct Chain<'a> {
-    end: &'a Name,
-    steps: usize,
-    ttl: u32,
+pub(super) struct Chain<'a> {
+    pub(super) end: &'a Name,
+    pub(super) steps: usize,
+    pub(super) ttl: u32,
 }
 
 impl<'a> Chain<'a> {

@@ -9,6 +9,7 @@ mod answer;
 mod cache;
 mod runtime;
 mod servers;
+mod service;
 mod upstream;
 
 pub use answer::{BadAnswer, Extract, extract};
@@ -25,7 +26,10 @@ use egret_policy::{Grant, Host, Resolution};
 use hickory_resolver::proto::rr::{Name, RecordType};
 use tokio::time::{Instant, timeout_at};
 
+use crate::dns_message::Service;
+
 use self::cache::{Cache, Stored};
+use self::service::Found;
 use self::upstream::{AskError, Upstream};
 
 /// Most names that are remembered.
@@ -117,6 +121,8 @@ impl From<AskError> for ResolveError {
 }
 
 type Outcome = Result<Answer, ResolveError>;
+/// HTTPS records; none is no failure.
+type Services = Result<Arc<[Service]>, ResolveError>;
 
 /// Looks names up and remembers the answers for a while.
 pub struct Resolver {
@@ -124,6 +130,7 @@ pub struct Resolver {
     hosts: HashMap<String, Answer>,
     timeout: Duration,
     cache: Cache<Outcome>,
+    services: Cache<Services>,
 }
 
 impl Resolver {
@@ -138,6 +145,7 @@ impl Resolver {
             hosts: hosts.collect(),
             timeout: settings.timeout,
             cache: Cache::new(CACHED_NAMES),
+            services: Cache::new(CACHED_NAMES),
         })
     }
 
@@ -163,6 +171,67 @@ impl Resolver {
                 .or_else(|| self.cache.fresh(name.as_str(), Instant::now(), |stored| stored.value.clone()))?,
         };
         Some(found.map(|answer| Resolution { addresses: answer.addresses.to_vec() }))
+    }
+
+    /// How much longer the answer for a granted host may be remembered. Nothing for one that was not
+    /// kept; a long time for fixed addresses.
+    #[must_use]
+    pub fn life(&self, grant: &Grant) -> Duration {
+        let Host::Name(name) = grant.host() else { return MAX_TTL };
+        if self.fixed(name.as_str()).is_some() {
+            return MAX_TTL;
+        }
+        let now = Instant::now();
+        self.cache.fresh(name.as_str(), now, |stored| stored.expires - now).unwrap_or_default()
+    }
+
+    /// The HTTPS records of a granted host in service mode for itself (RFC 9460), without those
+    /// parameters that egret passes to nobody.
+    ///
+    /// # Errors
+    /// See [`ResolveError`]; that there are none is no error.
+    pub async fn resolve_services(&self, grant: &Grant) -> Services {
+        let Host::Name(name) = grant.host() else { return Ok(Arc::default()) };
+        let name = name.as_str();
+        if self.fixed(name).is_some() {
+            return Ok(Arc::default());
+        }
+        let deadline = Instant::now() + self.timeout;
+        let slot = self.services.slot(name, Instant::now());
+        match timeout_at(deadline, slot.get_or_init(|| self.ask_services(name, deadline))).await {
+            Ok(stored) => stored.value.clone(),
+            Err(_) => Err(ResolveError::Timeout),
+        }
+    }
+
+    async fn ask_services(&self, name: &str, deadline: Instant) -> Stored<Services> {
+        let (value, life) = match absolute(name) {
+            Some(name) => match self.services_of(&name, deadline).await {
+                Ok((services, ttl)) if services.is_empty() => {
+                    (Ok(services), Duration::from_secs(ttl.into()).min(MAX_NEGATIVE_TTL))
+                }
+                Ok((services, ttl)) => (Ok(services), Duration::from_secs(ttl.into()).min(MAX_TTL)),
+                Err(error) => (Err(error.into()), FAILURE_TTL),
+            },
+            None => (Ok(Arc::default()), FAILURE_TTL),
+        };
+        Stored { value, expires: Instant::now() + life }
+    }
+
+    /// The HTTPS records of `name`, through aliases that an answer leaves open.
+    async fn services_of(&self, name: &Name, deadline: Instant) -> Result<(Arc<[Service]>, u32), AskError> {
+        let mut owner = name.clone();
+        let mut smallest = u32::MAX;
+        for _ in 0..MAX_QUESTIONS {
+            match self.upstream.ask_services(&owner, deadline).await? {
+                Found::Alias { target, ttl } => {
+                    owner = target;
+                    smallest = smallest.min(ttl);
+                }
+                Found::Services { services, ttl } => return Ok((services.into(), ttl.min(smallest))),
+            }
+        }
+        Err(BadAnswer::TooLong.into())
     }
 
     /// How long a look-up may take.

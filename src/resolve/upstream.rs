@@ -12,7 +12,7 @@ use hickory_resolver::config::{
 };
 use hickory_resolver::net::xfer::{DnsHandle, FirstAnswer};
 use hickory_resolver::net::{DnsError, NetError};
-use hickory_resolver::proto::op::{DnsRequestOptions, Query, ResponseCode};
+use hickory_resolver::proto::op::{DnsRequestOptions, DnsResponse, Query, ResponseCode};
 use hickory_resolver::proto::rr::{Name, RecordType};
 use hickory_resolver::{NameServerPool, PoolContext, TlsConfig};
 use rustls::pki_types::CertificateDer;
@@ -24,6 +24,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::answer::{BadAnswer, Extract, extract, same_question};
 use super::runtime::{Connector, Runtime};
 use super::servers::{ServerSpec, Transport};
+use super::service::{Found, services_of};
 
 /// How long a server that could not be reached is asked last.
 const DOWN: Duration = Duration::from_secs(10);
@@ -58,6 +59,16 @@ pub enum UpstreamError {
     /// TLS can't be set up.
     #[error("TLS for DNS servers can't be set up: {0}")]
     Tls(#[from] rustls::Error),
+}
+
+/// What a server said.
+enum Reply {
+    Message(DnsResponse),
+    /// That there is nothing; hickory keeps the message to itself.
+    Nothing {
+        nxdomain: bool,
+        ttl: Option<u32>,
+    },
 }
 
 /// The configured servers.
@@ -108,11 +119,28 @@ impl Upstream {
         kind: RecordType,
         deadline: Instant,
     ) -> Result<Extract, AskError> {
+        let question = Query::query(name.clone(), kind);
+        match self.reply(&question, deadline).await? {
+            Reply::Message(message) => Ok(extract(&message, &question)?),
+            Reply::Nothing { nxdomain, ttl } => Ok(Extract::Empty { nxdomain, ttl }),
+        }
+    }
+
+    /// Asks for the HTTPS records that `name` has.
+    pub(super) async fn ask_services(&self, name: &Name, deadline: Instant) -> Result<Found, AskError> {
+        let question = Query::query(name.clone(), RecordType::HTTPS);
+        match self.reply(&question, deadline).await? {
+            Reply::Message(message) => Ok(services_of(&message, &question)?),
+            Reply::Nothing { ttl, .. } => Ok(Found::Services { services: Vec::new(), ttl: ttl.unwrap_or(0) }),
+        }
+    }
+
+    /// Asks one question.
+    async fn reply(&self, question: &Query, deadline: Instant) -> Result<Reply, AskError> {
         // The semaphore is never closed, so an error can only be the deadline.
         let Ok(_turn) = timeout_at(deadline, self.turns.acquire()).await else {
             return Err(AskError::Timeout);
         };
-        let question = Query::query(name.clone(), kind);
         let mut last = AskError::Timeout;
         // A single server gets a second try: one lost packet or restart is no failure.
         for server in self.in_order().into_iter().cycle().take(self.servers.len().max(2)) {
@@ -124,14 +152,14 @@ impl Upstream {
             let error = match timeout_at(until, answer).await {
                 Ok(Ok(response)) => {
                     server.mark(None);
-                    return Ok(extract(&response, &question)?);
+                    return Ok(Reply::Message(response));
                 }
                 Ok(Err(error)) => error,
                 Err(_) => NetError::Timeout,
             };
             if is_answer(&error) {
                 server.mark(None);
-                return negative(error, &question);
+                return negative(error, question);
             }
             // Busy is our side of the connection, not the server.
             if !matches!(error, NetError::Busy) {
@@ -208,7 +236,7 @@ fn is_answer(error: &NetError) -> bool {
 }
 
 /// What hickory reports as an error although a server answered.
-fn negative(error: NetError, question: &Query) -> Result<Extract, AskError> {
+fn negative(error: NetError, question: &Query) -> Result<Reply, AskError> {
     match error {
         NetError::Dns(DnsError::NoRecordsFound(none)) => {
             if !same_question(&none.query, question) {
@@ -216,7 +244,7 @@ fn negative(error: NetError, question: &Query) -> Result<Extract, AskError> {
             }
             let authorities = none.authorities.as_deref().unwrap_or_default();
             let ttl = super::answer::negative_ttl(authorities);
-            Ok(Extract::Empty { nxdomain: none.response_code == ResponseCode::NXDomain, ttl })
+            Ok(Reply::Nothing { nxdomain: none.response_code == ResponseCode::NXDomain, ttl })
         }
         NetError::Dns(DnsError::ResponseCode(code)) => {
             Err(AskError::Failed(format!("the DNS server answered {}", mnemonic(code))))

@@ -117,6 +117,10 @@ pub struct HttpsRecord {
     ipv4hint: Vec<Ipv4Addr>,
     #[serde(default)]
     ech: Option<String>,
+    #[serde(default)]
+    alpn: Vec<String>,
+    #[serde(default)]
+    port: Option<u16>,
 }
 
 impl HttpsRecord {
@@ -131,6 +135,9 @@ impl HttpsRecord {
                 out.extend(value);
             }
         };
+        let alpn = |name: &String| [&[u8::try_from(name.len()).unwrap()], name.as_bytes()].concat();
+        parameter(1, self.alpn.iter().flat_map(alpn).collect());
+        parameter(3, self.port.iter().flat_map(|port| port.to_be_bytes()).collect());
         parameter(4, self.ipv4hint.iter().flat_map(Ipv4Addr::octets).collect());
         parameter(5, self.ech.iter().flat_map(|_| *b"\x00\x04ECH!").collect());
         out

@@ -39,6 +39,7 @@ pub struct Builder {
     control: Option<SocketAddr>,
     tls: Option<String>,
     socks: Option<SocksAt>,
+    names: Option<SocketAddr>,
     audit: String,
     shell: Option<String>,
     files: Vec<(String, String)>,
@@ -72,6 +73,13 @@ impl Builder {
     #[must_use]
     pub fn socks(mut self, at: SocksAt) -> Self {
         self.socks = Some(at);
+        self
+    }
+
+    /// Answers questions for names as well, here.
+    #[must_use]
+    pub fn names(mut self, address: SocketAddr) -> Self {
+        self.names = Some(address);
         self
     }
 
@@ -117,10 +125,12 @@ impl Builder {
 
     fn launch(self) -> Result<Egret, String> {
         let dir = TempDir::with_prefix("egret-test-").map_err(|error| error.to_string())?;
-        let [proxy, control, tls, socks] = free_addresses();
+        let [proxy, control, tls, socks, own] = free_addresses();
         let listen = self.listen.clone().unwrap_or_else(|| vec![proxy]);
         let control = self.control.unwrap_or(control);
+        let names = self.names.map(|at| if at.port() == 0 { own } else { at });
         let mut egret = Egret {
+            names: names.unwrap_or_else(|| (Ipv4Addr::UNSPECIFIED, 0).into()),
             proxy: listen[0],
             control,
             tls,
@@ -155,6 +165,8 @@ pub struct Egret {
     pub tls: SocketAddr,
     /// Where it speaks SOCKS, if it does.
     pub socks: SocketAddr,
+    /// Where it answers questions for names, if it does.
+    pub names: SocketAddr,
     builder: Builder,
     listen: Vec<SocketAddr>,
     dir: TempDir,
@@ -171,6 +183,7 @@ impl Egret {
             control: None,
             tls: None,
             socks: None,
+            names: None,
             audit: "file = \"{dir}/audit.ndjson\"\n".to_owned(),
             shell: None,
             files: Vec::new(),
@@ -195,11 +208,12 @@ impl Egret {
         let token = token.map(|_| format!("control_token_file = \"{dir}/control-token\"\n"));
         let tls = self.builder.tls.as_ref().map(|lines| format!("tls = \"{}\"\n{lines}\n", self.tls));
         let socks = self.builder.socks.map(|_| format!("socks = \"{}\"\n", self.socks));
+        let names = self.builder.names.map(|_| format!("dns = \"{}\"\n", self.names));
         let text = format!(
             "[listen]\nproxy = [{}]\ncontrol = \"{}\"\n{}\n[audit]\n{}\n[state]\ndir = \"{dir}/state\"\n\n{config}",
             listen.join(", "),
             self.control,
-            token.unwrap_or_default() + &tls.unwrap_or_default() + &socks.unwrap_or_default(),
+            [token, tls, socks, names].map(Option::unwrap_or_default).concat(),
             self.builder.audit.replace("{dir}", &dir),
         );
         let draft = self.dir().join("egret.toml.new");

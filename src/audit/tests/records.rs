@@ -18,6 +18,7 @@ fn full_request() -> Request {
         client: Some("172.30.0.5:51234".parse().unwrap()),
         protocol: Some(Protocol::Http),
         method: Some("GET".into()),
+        qtype: None,
         scheme: Some("http"),
         host: Some("api.github.com".into()),
         port: Some(80),

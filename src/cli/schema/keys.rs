@@ -93,6 +93,7 @@ const LISTEN: &[Key] = &[
         Kind::Words(&["optional", "required"]),
         "Must a client have a certificate? Default: \"optional\"",
     ),
+    key("dns", Kind::Texts, "Addresses where clients ask for names, over UDP and TCP. Default: none"),
     key("control", Kind::Text, "Address of the control interface. Default: \"127.0.0.1:3129\""),
     key("name", Kind::Text, "This instance's pseudonym in Via and Proxy-Status. Default: \"egret\""),
     key(
@@ -208,6 +209,16 @@ const LIMITS: &[Key] = &[
     key("bytes_up", BYTES, "From the sandbox, like \"200MiB/day\""),
     key("bytes_down", BYTES, "To the sandbox, like \"2GiB/day\""),
     key("domains", Kind::Matching("^[0-9]+/[0-9a-z]+$"), "Distinct hosts, like \"200/hour\""),
+    key(
+        "dns_queries",
+        Kind::Matching("^[0-9]+/[0-9a-z]+( burst [0-9]+)?$"),
+        "Questions for names. Default: \"20/s burst 100\"",
+    ),
+    key(
+        "dns_names",
+        Kind::Matching("^[0-9]+/[0-9a-z]+$"),
+        "Distinct names below one domain that a wildcard lets be asked for. Default: \"100/h\"",
+    ),
     key("tunnel_idle", DURATION, "How long a tunnel may be silent; \"0s\" for no limit. Default: \"1h\""),
     key("tunnel_lifetime", DURATION, "How long a tunnel may be open. Default: no limit"),
 ];

@@ -9,7 +9,8 @@ const HEX_LABEL: usize = 6;
 
 /// What looks random about a name, if anything does: a label of 20 characters or more at 3.5 bits
 /// each, or as many hexadecimal digits over several labels.
-pub(super) fn looks_random(name: &str) -> Option<String> {
+#[must_use]
+pub fn looks_random(name: &str) -> Option<String> {
     if let Some(label) = name.split('.').find(|label| label.len() >= LENGTH && entropy(label) >= BITS) {
         return Some(format!("{} characters at {:.1} bits each", label.len(), entropy(label)));
     }

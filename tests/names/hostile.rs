@@ -1,0 +1,83 @@
+//! Octets that are no questions, clients that hold on to what they have, and servers that go away.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use crate::asker::{Connection, Question, ask, is_silent};
+use crate::support::dns_message::A;
+use crate::support::dns_server::Answer;
+use crate::{TREE, egret, last, records, server, upstream};
+
+#[test]
+fn what_is_no_question_does_no_harm() {
+    let dns = server(&[]);
+    let egret = egret(&dns, TREE);
+    let good = Question::new("www.allowed.test", A);
+    // No header, and an answer: nothing comes back, so that two servers never talk to each other.
+    assert!(is_silent(egret.names, b""));
+    assert!(is_silent(egret.names, &good.octets[..11]));
+    assert!(is_silent(egret.names, &Question::new("www.allowed.test", A).patched(2, &[0x81]).octets));
+    let counts = [(4, 0), (4, 2), (4, 255), (6, 1), (8, 1), (10, 9)];
+    for (at, count) in counts {
+        let question = Question::new("www.allowed.test", A).patched(at, &[0, count]);
+        assert_eq!(ask(egret.names, &question).rcode, 1, "{count} at {at}");
+    }
+    for cut in 12..good.octets.len() {
+        let question = Question { octets: good.octets[..cut].to_vec() };
+        assert_eq!(ask(egret.names, &question).rcode, 1, "cut at {cut}");
+    }
+    let longer = Question { octets: [&good.octets[..], b"more"].concat() };
+    assert_eq!(ask(egret.names, &longer).rcode, 1);
+    // A pointer to itself, and a label that is too long.
+    assert_eq!(ask(egret.names, &Question::new("www.allowed.test", A).patched(12, &[0xc0, 12])).rcode, 1);
+    assert_eq!(ask(egret.names, &Question::new("www.allowed.test", A).patched(12, &[0x40])).rcode, 1);
+    assert!(records(&egret).iter().all(|record| record["reason"] == "bad_request"));
+    assert_eq!(upstream(&dns), []);
+    assert_eq!(ask(egret.names, &good).rcode, 0);
+}
+
+#[test]
+fn odd_connections_end() {
+    let dns = server(&[]);
+    let egret = egret(&dns, TREE);
+    // A length that nobody needs.
+    let mut stream = TcpStream::connect(egret.names).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    stream.write_all(&[0xff, 0xff]).unwrap();
+    assert_eq!(stream.read(&mut [0; 1]).unwrap_or_default(), 0);
+    // No message at all.
+    let mut connection = Connection::open(egret.names);
+    connection.send(b"");
+    assert!(connection.receive().is_none());
+    // Silence, for longer than it is borne.
+    let mut connection = Connection::open(egret.names);
+    assert!(connection.receive().is_none());
+    let mut connection = Connection::open(egret.names);
+    connection.send(&Question::new("www.allowed.test", 16).octets);
+    connection.send(&Question::new("www.allowed.test", A).octets);
+    assert_eq!(connection.receive().unwrap().rcode, 5);
+    assert_eq!(connection.receive().unwrap().rcode, 0);
+}
+
+#[test]
+fn a_server_that_goes_away_is_told_and_comes_back() {
+    let dns = server(&[("www.allowed.test", Answer::rcode("TIMEOUT"))]);
+    let egret = egret(&dns, TREE);
+    let question = Question::new("www.allowed.test", A);
+    let answer = ask(egret.names, &question);
+    assert_eq!((answer.refusal(), answer.error.clone().unwrap().0), ((2, "dns_timeout"), 22));
+    dns.reset([].into(), None);
+    crate::support::wait_for("an answer", Duration::from_secs(20), || ask(egret.names, &question).rcode == 0);
+    assert_eq!(last(&egret)["reason"], "allowed");
+}
+
+#[test]
+fn a_stop_waits_for_nobody_who_is_idle() {
+    let dns = server(&[]);
+    let mut egret = egret(&dns, TREE);
+    let mut connection = Connection::open(egret.names);
+    assert_eq!(connection.ask(&Question::new("www.allowed.test", A)).rcode, 0);
+    assert!(egret.stop().success());
+    assert!(connection.receive().is_none());
+}
