@@ -94,6 +94,7 @@ struct Fields<'a> {
     protocol: Option<&'a str>,
     verdict: Option<&'a str>,
     reason: Option<&'a str>,
+    dialed: Option<&'a str>,
     status: Option<u16>,
     bytes_up: Option<u64>,
     bytes_down: Option<u64>,
@@ -125,7 +126,9 @@ impl Record {
 fn decision(fields: Fields<'_>) -> Option<Decision> {
     let verdict = Verdict::from_word(fields.verdict?)?;
     let reason = fields.reason?.to_owned();
-    let opens = verdict != Verdict::Deny && fields.status.is_none() && reason != CLIENT_CANCEL;
+    // Protocols other than HTTP have no status to answer with where nothing came of a permission.
+    let answered = fields.status.is_some() || fields.dialed.is_none();
+    let opens = verdict != Verdict::Deny && !answered && reason != CLIENT_CANCEL;
     // Without a port, what stands in `host` is a target that nobody understood, unless a name was
     // all that was asked for.
     let name_alone = fields.protocol == Some(DNS) && reason != BAD_REQUEST;
@@ -162,7 +165,7 @@ mod tests {
     #[test]
     fn a_decision() {
         let found = decision(
-            "\"sandbox\":\"s\",\"host\":\"a.test\",\"port\":80,\"verdict\":\"allow\",\"reason\":\"allowed\",\"status\":null",
+            "\"sandbox\":\"s\",\"host\":\"a.test\",\"port\":80,\"verdict\":\"allow\",\"reason\":\"allowed\",\"dialed\":\"192.0.2.1\",\"status\":null",
         );
         assert_eq!(found.sandbox.as_deref(), Some("s"));
         assert_eq!(found.destination, Some(("a.test".to_owned(), 80)));
@@ -172,10 +175,15 @@ mod tests {
     #[test]
     fn only_permitted_traffic_opens() {
         let opens = |rest: &str| decision(rest).opens;
-        assert!(opens("\"verdict\":\"would_deny\",\"reason\":\"domain_not_allowed\",\"status\":null"));
+        let observed =
+            "\"verdict\":\"would_deny\",\"reason\":\"domain_not_allowed\",\"dialed\":\"::1\",\"status\":null";
+        assert!(opens(observed));
+        assert!(!opens("\"verdict\":\"allow\",\"reason\":\"dns_not_found\",\"status\":null"));
         assert!(!opens("\"verdict\":\"deny\",\"reason\":\"domain_denied\",\"status\":403"));
         assert!(!opens("\"verdict\":\"allow\",\"reason\":\"dns_not_found\",\"status\":502"));
-        assert!(!opens("\"verdict\":\"allow\",\"reason\":\"client_cancel\",\"status\":null"));
+        assert!(!opens(
+            "\"verdict\":\"allow\",\"reason\":\"client_cancel\",\"dialed\":\"::1\",\"status\":null"
+        ));
     }
 
     #[test]

@@ -73,8 +73,9 @@ fn ts(time: u64) -> String {
 }
 
 fn decision(id: &str, sandbox: &str, host: &str, verdict: &str, reason: &str, status: &str) -> String {
+    let dialed = if status == "null" { "\"192.0.2.1\"" } else { "null" };
     format!(
-        "\"event\":\"decision\",\"id\":\"{id}\",\"sandbox\":\"{sandbox}\",\"host\":\"{host}\",\"port\":443,\"verdict\":\"{verdict}\",\"reason\":\"{reason}\",\"status\":{status}"
+        "\"event\":\"decision\",\"id\":\"{id}\",\"sandbox\":\"{sandbox}\",\"host\":\"{host}\",\"port\":443,\"verdict\":\"{verdict}\",\"reason\":\"{reason}\",\"dialed\":{dialed},\"status\":{status}"
     )
 }
 

@@ -20,6 +20,7 @@ async fn request(audit: &Audit, host: &str) {
     let mut attempt = audit.begin(request);
     attempt.outcome_mut().verdict = Verdict::Allow;
     attempt.outcome_mut().reason = "allowed";
+    attempt.outcome_mut().dialed = Some([192, 0, 2, 1].into());
     let closing = Closing { bytes_up: 1, bytes_down: 10, reason: "allowed", ..Closing::default() };
     attempt.permit().await.unwrap().close(closing);
 }
