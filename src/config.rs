@@ -57,6 +57,8 @@ pub struct Listen {
     pub socks: Vec<SocketAddr>,
     /// Where clients ask for names.
     pub dns: Vec<SocketAddr>,
+    /// Where connections of clients that know of no proxy are diverted to.
+    pub transparent: Vec<SocketAddr>,
     /// The control interface.
     pub control: SocketAddr,
     /// The pseudonym in `Via` and `Proxy-Status` (RFC 9110 section 7.6.3).
@@ -212,8 +214,8 @@ pub fn load_noting(
     };
     let read = |mut root: egret_policy::reader::Table<'_, '_>, problems: &mut Problems| {
         let (settings, part) = read::settings(&mut root, files, problems);
-        let Listen { proxy, tls, socks, dns, control, .. } = &settings.listen;
-        let bound = proxy.iter().chain(tls).chain(socks).chain(dns).chain([control]);
+        let Listen { proxy, tls, socks, transparent, dns, control, .. } = &settings.listen;
+        let bound = proxy.iter().chain(tls).chain(socks).chain(transparent).chain(dns).chain([control]);
         let own = Listeners { bound: bound.copied().collect() };
         let listeners = listeners.cloned().unwrap_or(own);
         upstream::refuse_loop(&part.upstream, &listeners, &settings.dns.hosts, problems);

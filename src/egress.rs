@@ -10,6 +10,7 @@ mod identify;
 mod live;
 mod names;
 mod open;
+mod peer;
 mod redirects;
 mod refuse;
 mod registered;
@@ -41,6 +42,7 @@ use turns::Turns;
 
 pub use errand::Errand;
 pub use exchange::{ByteCounters, Exchange, Redial};
+pub use peer::Peer;
 pub use redirects::RedirectDenied;
 pub(crate) use refuse::dns_reason;
 pub use refuse::{Malformed, Refused};
@@ -110,6 +112,12 @@ impl Egress {
     #[must_use]
     pub fn policy(&self) -> Arc<Policy> {
         self.policy.load_full()
+    }
+
+    /// Is this an address that egret itself listens at?
+    #[must_use]
+    pub fn is_own(&self, address: SocketAddr) -> bool {
+        self.policy.load().listeners.contain(address, crate::dial::is_local)
     }
 
     /// How clients are received over TLS.

@@ -13,6 +13,7 @@ mod respond;
 mod response;
 pub mod socks;
 pub mod tls;
+pub mod transparent;
 mod wire;
 
 use std::sync::Arc;

@@ -16,7 +16,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::task::TaskTracker;
 
-use crate::entry::{Gate, dns, http, socks, tls};
+use crate::entry::{Gate, dns, http, socks, tls, transparent};
 
 pub use datagrams::bind_datagrams;
 
@@ -43,12 +43,23 @@ const QUARTERS_PER_CLIENT: usize = 3;
 ///
 /// # Errors
 /// The address can't be bound.
-pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+pub fn bind(address: SocketAddr, door: Door) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     if address.is_ipv6() {
         // `[::]` alone must not take IPv4 clients too: that is what `0.0.0.0` is for.
         socket.set_only_v6(true)?;
+    }
+    if door == Door::Transparent {
+        // For TPROXY, which needs CAP_NET_ADMIN; what REDIRECT diverts comes in without it.
+        let set = if address.is_ipv6() {
+            socket.set_ip_transparent_v6(true)
+        } else {
+            socket.set_ip_transparent_v4(true)
+        };
+        if let Err(error) = set {
+            tracing::debug!(%error, %address, "TPROXY can't divert to this listener");
+        }
     }
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
@@ -121,6 +132,8 @@ pub enum Door {
     Both,
     /// DNS.
     Dns,
+    /// Whatever they say to the destinations that they believe to be connected to.
+    Transparent,
 }
 
 /// The proxy's listeners and what bounds them.
@@ -189,7 +202,7 @@ impl Server {
                 Door::Plain | Door::Both => {
                     tokio::spawn(turn_away(stream, door, Arc::clone(&self.gate.name)));
                 }
-                Door::Tls | Door::Socks | Door::Dns => {}
+                Door::Tls | Door::Socks | Door::Dns | Door::Transparent => {}
             }
             return;
         };
@@ -205,14 +218,15 @@ impl Server {
             let closing = gate.egress.closing();
             let serving = async {
                 match door {
-                    Door::Plain => http::serve(gate, stream.into(), peer).await,
-                    Door::Tls => tls::serve(gate, stream, peer).await,
+                    Door::Plain => http::serve(gate, stream.into(), peer.into()).await,
+                    Door::Tls => tls::serve(gate, stream, peer.into()).await,
                     Door::Socks => socks::serve(gate, stream.into(), peer).await,
                     Door::Both => socks::serve_either(gate, stream, peer).await,
                     Door::Dns => {
                         dns::serve(gate, stream, peer, strangers).await;
                         None
                     }
+                    Door::Transparent => transparent::serve(gate, stream, peer).await,
                 }
             };
             let served = tokio::select! {

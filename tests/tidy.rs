@@ -86,6 +86,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
         "entry",
         &[
             "dns_message",
+            "client_hello",
             "egress",
             "forward::BodySender",
             "forward::OutBody",

@@ -57,6 +57,10 @@ pub enum TargetError {
     OriginForm,
     #[error("the target's scheme is not http")]
     Scheme,
+    #[error("the target is neither a path nor an http:// URL")]
+    NoForm,
+    #[error("the port in Host is not the one that the connection was made to")]
+    OtherPort,
 }
 
 /// An absolute-form target (RFC 9112 section 3.2.2), split.
@@ -106,6 +110,38 @@ impl Destination {
         };
         let destination = Self { scheme: Scheme::Http, host: Host::parse(host)?, port };
         Ok(AbsoluteForm { destination, path, query })
+    }
+
+    /// Splits an origin-form target (RFC 9112 section 3.2.1) into the path and the query with its `?`.
+    ///
+    /// # Errors
+    /// It is not a path, or holds what no target holds.
+    pub fn split_origin(target: &[u8]) -> Result<(&[u8], &[u8]), TargetError> {
+        check_octets(target)?;
+        if !target.starts_with(b"/") {
+            return Err(TargetError::NoForm);
+        }
+        if target.contains(&b'#') {
+            return Err(TargetError::Fragment);
+        }
+        let query_at = target.iter().position(|&b| b == b'?').unwrap_or(target.len());
+        Ok(target.split_at_checked(query_at).unwrap_or((target, b"")))
+    }
+
+    /// Parses the `Host` field (RFC 9110 section 7.2) of a request whose target is a path, on a
+    /// connection that was made to `port`; the field may leave the port out.
+    ///
+    /// # Errors
+    /// See [`TargetError`]; `OtherPort` where the field names another one.
+    pub fn parse_host_field(value: &[u8], port: u16) -> Result<Self, TargetError> {
+        check_octets(value)?;
+        let (host, written) = split_authority(value)?;
+        match written {
+            None | Some(b"") => {}
+            Some(digits) if parse_port(digits)? == port => {}
+            Some(_) => return Err(TargetError::OtherPort),
+        }
+        Ok(Self { scheme: Scheme::Http, host: Host::parse(host)?, port })
     }
 
     /// The same host and port, asked for another way.
@@ -258,6 +294,28 @@ mod tests {
         ] {
             assert_eq!(absolute(text), Err(error), "{text}");
         }
+    }
+
+    #[test]
+    fn origin_forms_and_their_host() {
+        let split = |text: &'static str| Destination::split_origin(text.as_bytes());
+        assert_eq!(split("/p//q?a?b"), Ok((&b"/p//q"[..], &b"?a?b"[..])));
+        assert_eq!(split("/"), Ok((&b"/"[..], &b""[..])));
+        assert_eq!(split("/a#b"), Err(TargetError::Fragment));
+        assert_eq!(split("/a b"), Err(TargetError::Octet));
+        for text in ["", "a", "*", "?a", "a.example:80", "http://a.example/"] {
+            assert_eq!(split(text), Err(TargetError::NoForm), "{text}");
+        }
+        let host = |text: &str| Destination::parse_host_field(text.as_bytes(), 8080).map(|d| d.to_string());
+        for text in ["A.example", "a.example.", "a.example:8080", "a.example:"] {
+            assert_eq!(host(text).unwrap(), "a.example:8080", "{text}");
+        }
+        assert_eq!(host("[2001:DB8::1]:8080").unwrap(), "[2001:db8::1]:8080");
+        assert_eq!(host("a.example:80"), Err(TargetError::OtherPort));
+        assert_eq!(host("a.example:08080"), Err(TargetError::Port));
+        assert_eq!(host("u@a.example"), Err(TargetError::UserInfo));
+        assert_eq!(host("::1"), Err(TargetError::Host(HostError::Unbracketed)));
+        assert!(host("0x7f.1").is_err() && host("").is_err());
     }
 
     #[test]

@@ -83,6 +83,12 @@ impl Attempt {
         }
     }
 
+    /// What is known of the request.
+    #[must_use]
+    pub const fn request(&self) -> &Request {
+        &self.request
+    }
+
     /// What is known of the request; may be completed until the decision.
     pub fn request_mut(&mut self) -> &mut Request {
         &mut self.request

@@ -99,6 +99,9 @@ pub struct Request {
     /// Destination port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
+    /// The address that a diverted connection was meant for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub original: Option<IpAddr>,
     /// Path without query, usually as a hash.
     #[serde(flatten)]
     pub path: Option<PathRecord>,
@@ -129,6 +132,9 @@ pub struct Outcome {
     /// The whole DNS answer, or the literal.
     #[serde(flatten)]
     pub addresses: Option<Addresses>,
+    /// Is the address that a diverted connection was meant for none of those above?
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub original_differs: bool,
     /// The address that was connected to, one of those above.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dialed: Option<IpAddr>,
@@ -154,6 +160,7 @@ impl Default for Outcome {
             policy: None,
             generation: None,
             addresses: None,
+            original_differs: false,
             dialed: None,
             via_parent: None,
             dns: None,

@@ -95,8 +95,8 @@ struct Bound {
 }
 
 fn bind(settings: &Settings) -> Result<Bound, String> {
-    let listen = |address| server::bind(address).map_err(|error| unbound(address, &error));
-    let Listen { proxy, tls, socks, dns, .. } = &settings.listen;
+    let listen = |address, door| server::bind(address, door).map_err(|error| unbound(address, &error));
+    let Listen { proxy, tls, socks, transparent, dns, .. } = &settings.listen;
     // An address in both lists is one listener for both; every port 0 is another free port.
     let shared = |address: &SocketAddr, other: &[SocketAddr]| address.port() != 0 && other.contains(address);
     let door = |address| if shared(address, socks) { Door::Both } else { Door::Plain };
@@ -104,8 +104,10 @@ fn bind(settings: &Settings) -> Result<Bound, String> {
     let tls = tls.iter().map(|&address| (address, Door::Tls));
     let socks = socks.iter().filter(|address| !shared(address, proxy));
     let socks = socks.map(|&address| (address, Door::Socks));
+    let transparent = transparent.iter().map(|&address| (address, Door::Transparent));
     let dns = dns.iter().map(|&address| (address, Door::Dns));
-    let proxy = plain.chain(tls).chain(socks).chain(dns).map(|(address, door)| Ok((listen(address)?, door)));
+    let proxy = plain.chain(tls).chain(socks).chain(transparent).chain(dns);
+    let proxy = proxy.map(|(address, door)| Ok((listen(address, door)?, door)));
     let proxy = proxy.collect::<Result<Vec<_>, String>>()?;
     let asked = proxy.iter().filter(|(_, door)| *door == Door::Dns);
     let datagrams = asked.map(|(listener, _)| {
@@ -114,7 +116,7 @@ fn bind(settings: &Settings) -> Result<Bound, String> {
         server::bind_datagrams(address).map_err(|error| unbound(address, &error))
     });
     let datagrams = datagrams.collect::<Result<Vec<_>, String>>()?;
-    let control = listen(settings.listen.control)?;
+    let control = listen(settings.listen.control, Door::Plain)?;
     let bound = proxy.iter().map(|(listener, _)| listener).chain([&control]).map(TcpListener::local_addr);
     let bound = bound.collect::<Result<_, _>>().map_err(|error| error.to_string())?;
     Ok(Bound { proxy, datagrams, control, own: Listeners { bound } })
@@ -141,6 +143,7 @@ impl Bound {
             Door::Socks => "socks",
             Door::Both => "proxy and socks",
             Door::Dns => "dns",
+            Door::Transparent => "transparent",
         });
         let doors = clients.chain(["control"]).zip(&self.own.bound);
         doors.map(|(what, address)| format!("{what} {address}")).collect::<Vec<_>>().join(", ")

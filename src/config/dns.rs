@@ -27,6 +27,7 @@ pub(super) fn refuse_clash(listen: &Listen, table: &Table<'_, '_>, problems: &mu
         ("proxy", &listen.proxy[..]),
         ("tls", &listen.tls),
         ("socks", &listen.socks),
+        ("transparent", &listen.transparent),
         ("control", &[listen.control]),
     ];
     for (key, addresses) in others {

@@ -66,6 +66,7 @@ fn read_listen(
         tls: Vec::new(),
         socks: Vec::new(),
         dns: Vec::new(),
+        transparent: Vec::new(),
         control: SocketAddr::new(LOOPBACK, 3129),
         name: "egret".to_owned(),
         max_connections: None,
@@ -81,7 +82,8 @@ fn read_listen(
     let socks = table.strings("socks", problems).unwrap_or_default();
     listen.socks = read_addresses("socks", socks, problems);
     if let Some(written) = table.strings("proxy", problems) {
-        if written.is_empty() && listen.tls.is_empty() && listen.socks.is_empty() {
+        let alone = listen.tls.is_empty() && listen.socks.is_empty() && !table.has("transparent");
+        if written.is_empty() && alone {
             problems.error(
                 &table.spot(),
                 "`proxy` names no address",
@@ -97,6 +99,16 @@ fn read_listen(
         }
     }
     listen.dns = super::dns::read_listeners(&mut table, problems);
+    if let Some(written) = table.strings("transparent", problems) {
+        listen.transparent = read_addresses("transparent", written, problems);
+    }
+    let clients = listen.proxy.iter().chain(&listen.tls).chain(&listen.socks);
+    if let Some(both) =
+        listen.transparent.iter().find(|own| own.port() != 0 && clients.clone().any(|other| other == *own))
+    {
+        let message = format!("{both} is `transparent` and another listener too");
+        problems.error(&table.spot(), message, "give what is diverted a port of its own");
+    }
     let control = table.string("control", problems);
     if let Some(parsed) = control.as_ref().and_then(|c| read_address(c, problems)) {
         listen.control = parsed;
@@ -117,9 +129,9 @@ fn read_listen(
     if let Some(file) = table.string("control_token_file", problems) {
         listen.control_token = read_token(&file, problems);
     }
-    let clients = listen.proxy.iter().chain(&listen.tls).chain(&listen.socks);
-    if listen.control.port() != 0 && clients.into_iter().any(|own| *own == listen.control) {
-        let message = "`control` and `proxy`, `tls` or `socks` are the same address";
+    let mut others = clients.chain(&listen.transparent);
+    if listen.control.port() != 0 && others.any(|own| *own == listen.control) {
+        let message = "`control` and another listener are the same address";
         problems.error(&table.spot(), message, "give the control interface a port of its own");
     }
     super::dns::refuse_clash(&listen, &table, problems);

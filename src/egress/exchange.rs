@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use egret_policy::{Destination, Intent, Reason, Refusal, Route};
+use egret_policy::{Destination, Entry, Intent, Reason, Refusal, Route};
 use tokio::net::TcpStream;
 
 use super::flow::{FlowWatch, relay_limits};
@@ -125,7 +125,8 @@ impl Exchange {
     /// A refusal of ours in place of the origin's answer, after the request was let out.
     #[must_use]
     pub fn fail(self, reason: Reason, error: Option<String>) -> Refused {
-        let status = self.watch.egress.status(reason);
+        let diverted = self.intent.entry == Entry::Transparent;
+        let status = self.watch.egress.status(reason, diverted);
         self.fail_as(reason, status, error)
     }
 

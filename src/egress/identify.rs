@@ -1,11 +1,11 @@
 //! Who a client is, and how one is told that it is nobody.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use egret_policy::{Certificate, Client, Reason, Refusal};
 
-use super::{Egress, Malformed, Refused};
+use super::{Egress, Malformed, Peer, Refused};
 use crate::audit::{Event, Revoke, Text};
 use crate::identity::{Credentials, Revocation, RevocationsError, Unidentified};
 
@@ -64,11 +64,12 @@ impl Egress {
     pub async fn refuse_unidentified(
         &self,
         what: Malformed<'_>,
-        peer: SocketAddr,
+        peer: impl Into<Peer>,
         unidentified: Unidentified,
     ) -> Refused {
         let Unidentified { refusal, retry_after } = unidentified;
-        let status = self.status(refusal.reason);
+        let peer = peer.into();
+        let status = self.status(refusal.reason, peer.original.is_some());
         Refused { retry_after, ..self.refuse(what, peer, refusal, status).await }
     }
 
@@ -89,10 +90,13 @@ impl Egress {
     }
 
     /// The status that a client gets for this reason: where tokens are on, one that is not
-    /// identified is challenged to send one (RFC 9110 section 15.5.8).
-    pub(super) fn status(&self, reason: Reason) -> u16 {
+    /// identified is challenged to send one (RFC 9110 section 15.5.8), unless its connection was
+    /// diverted: then it knows of no proxy.
+    pub(super) fn status(&self, reason: Reason, diverted: bool) -> u16 {
         match reason {
-            Reason::IdentityRequired | Reason::IdentityRejected if self.parts.identities.tokens_are_on() => {
+            Reason::IdentityRequired | Reason::IdentityRejected
+                if self.parts.identities.tokens_are_on() && !diverted =>
+            {
                 407
             }
             _ => reason.status().unwrap_or(502),

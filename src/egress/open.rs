@@ -1,6 +1,5 @@
 //! Opening a way out, step by step in the one order: decide, resolve, pin, dial, record.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -11,7 +10,7 @@ use egret_policy::{
 use super::live::{self, Basis};
 use super::refuse::{dns_reason, unrecorded};
 use super::way::Opened;
-use super::{Egress, Exchange, Refused, Stop, Tunnel};
+use super::{Egress, Exchange, Peer, Refused, Stop, Tunnel};
 use crate::audit::{self, Attempt, Text};
 use crate::chain::{Parent, Way};
 use crate::limit::{Account, Exceeded, Permit};
@@ -30,8 +29,12 @@ impl Egress {
     ///
     /// # Errors
     /// The refusal, recorded.
-    pub async fn open_tunnel(self: &Arc<Self>, intent: Intent, peer: SocketAddr) -> Result<Tunnel, Refused> {
-        let Admitted { mut attempt, route, permit, basis } = self.admit(&intent, peer).await?;
+    pub async fn open_tunnel(
+        self: &Arc<Self>,
+        intent: Intent,
+        peer: impl Into<Peer>,
+    ) -> Result<Tunnel, Refused> {
+        let Admitted { mut attempt, route, permit, basis } = self.admit(&intent, peer.into()).await?;
         let opened = match self.dial(&intent.destination, &route).await {
             Ok(opened) => opened,
             Err(error) => return Err(self.refuse_dial(attempt, error).await),
@@ -50,9 +53,9 @@ impl Egress {
     pub async fn open_exchange(
         self: &Arc<Self>,
         intent: Intent,
-        peer: SocketAddr,
+        peer: impl Into<Peer>,
     ) -> Result<Exchange, Refused> {
-        let Admitted { mut attempt, route, permit, basis } = self.admit(&intent, peer).await?;
+        let Admitted { mut attempt, route, permit, basis } = self.admit(&intent, peer.into()).await?;
         let chain = self.chain.load_full();
         let way = |address: PinnedAddr| chain.way(&intent.destination, address.socket_addr().ip());
         let upstream = match self.pool.take(&intent, &route, way) {
@@ -84,8 +87,13 @@ impl Egress {
     ///
     /// # Errors
     /// The refusal, recorded.
-    pub async fn answer_here(&self, intent: &Intent, peer: SocketAddr, status: u16) -> Result<(), Refused> {
-        let Admitted { mut attempt, .. } = self.admit(intent, peer).await?;
+    pub async fn answer_here(
+        &self,
+        intent: &Intent,
+        peer: impl Into<Peer>,
+        status: u16,
+    ) -> Result<(), Refused> {
+        let Admitted { mut attempt, .. } = self.admit(intent, peer.into()).await?;
         attempt.outcome_mut().status = Some(status);
         let id = attempt.id().to_string();
         self.parts.metrics.decided("allow", Reason::Allowed);
@@ -100,12 +108,13 @@ impl Egress {
     /// revoked, while DNS or the dial took their time.
     async fn still_current(
         &self,
-        attempt: Attempt,
+        mut attempt: Attempt,
         intent: &Intent,
         address: PinnedAddr,
         basis: Basis,
     ) -> Result<Attempt, Refused> {
         if !self.parts.identities.still_hold(&intent.client) {
+            attempt.outcome_mut().verdict = audit::Verdict::Deny;
             let refusal = Refusal::new(Reason::IdentityRejected);
             return Err(self.refuse_for(attempt, refusal.with_detail("the identity no longer holds")).await);
         }
@@ -115,6 +124,7 @@ impl Egress {
         {
             return Ok(attempt);
         }
+        attempt.outcome_mut().verdict = audit::Verdict::Deny;
         let refusal = match policy.decide(intent) {
             Verdict::Deny(refusal) => refusal,
             Verdict::Allow(_) => Refusal::new(Reason::AddressNotAllowed),
@@ -123,7 +133,7 @@ impl Egress {
     }
 
     /// Decides, resolves and pins.
-    async fn admit(&self, intent: &Intent, peer: SocketAddr) -> Result<Admitted, Refused> {
+    async fn admit(&self, intent: &Intent, peer: Peer) -> Result<Admitted, Refused> {
         let mut attempt = self.parts.audit.begin(self.request_record(intent, peer));
         if self.parts.signals.stopping() {
             return Err(self.refuse_for(attempt, Refusal::new(Reason::ShuttingDown)).await);
@@ -168,6 +178,10 @@ impl Egress {
             }
         };
         attempt.outcome_mut().addresses = Some(resolution.addresses.iter().copied().collect());
+        if let Some(original) = peer.original {
+            // For people to look at: names whose answers rotate do this, and so does a lie.
+            attempt.outcome_mut().original_differs = !resolution.addresses.contains(&original.ip());
+        }
         let pinned = match grant.pin(&resolution, crate::dial::is_local) {
             Ok(route) => self.keep_off_parent(&intent.destination, route).await,
             refused => refused,

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use egret_policy::{Action, Client, Destination, Entry, Host, Intent, Reason, Refusal};
 
-use super::Egress;
 use super::open::note_parent;
 use super::way::NoWay;
+use super::{Egress, Peer};
 use crate::audit::{self, Attempt, AuditUnavailable, Text};
 use crate::dial::DialCause;
 use crate::limit::Exceeded;
@@ -49,29 +49,47 @@ impl Egress {
     pub async fn refuse(
         &self,
         what: Malformed<'_>,
-        peer: SocketAddr,
+        peer: impl Into<Peer>,
         refusal: Refusal,
         status: u16,
     ) -> Refused {
+        let attempt = self.begin_malformed(&what, peer.into());
+        match what.client.map_or(Ok(()), |client| self.count_request(client)) {
+            Ok(()) => {
+                // What is diverted gets here as HTTP alone.
+                let told = attempt.is_answered_by_status() || attempt.request().original.is_some();
+                self.refuse_attempt(attempt, refusal, status, told.then_some(status)).await
+            }
+            Err(exceeded) => self.refuse_limit(attempt, &exceeded).await,
+        }
+    }
+
+    /// The same for a diverted connection that gets no answer in HTTP.
+    pub async fn refuse_diverted(&self, what: Malformed<'_>, peer: Peer, refusal: Refusal) -> Refused {
+        let attempt = self.begin_malformed(&what, peer);
+        match what.client.map_or(Ok(()), |client| self.count_request(client)) {
+            Ok(()) => self.refuse_for(attempt, refusal).await,
+            Err(exceeded) => self.refuse_limit(attempt, &exceeded).await,
+        }
+    }
+
+    fn begin_malformed(&self, what: &Malformed<'_>, peer: Peer) -> Attempt {
         let mut request = audit::Request {
-            client: Some(peer),
             method: what.method.map(Text::from),
             path: what.path.map(|path| self.parts.paths.record(path)),
             host: what.target.filter(|target| !target.is_empty()).map(Text::new),
-            protocol: what.entry.and_then(|entry| protocol(entry, &Action::Place)),
-            ..audit::Request::default()
+            ..peer_record(peer)
         };
+        if let Some(entry) = what.entry {
+            request.protocol = protocol(entry, &Action::Place);
+        }
         if let Some(client) = what.client {
             identify_record(&mut request, client);
         }
         if let Some(destination) = what.destination {
             place_record(&mut request, destination);
         }
-        let attempt = self.parts.audit.begin(request);
-        match what.client.map_or(Ok(()), |client| self.count_request(client)) {
-            Ok(()) => self.refuse_attempt(attempt, refusal, status).await,
-            Err(exceeded) => self.refuse_limit(attempt, &exceeded).await,
-        }
+        self.parts.audit.begin(request)
     }
 
     /// Records a client that could not be spoken to, and so gets no answer.
@@ -97,14 +115,20 @@ impl Egress {
     }
 
     pub(super) async fn refuse_for(&self, attempt: Attempt, refusal: Refusal) -> Refused {
-        let status = self.status(refusal.reason);
-        self.refuse_attempt(attempt, refusal, status).await
+        let status = self.status(refusal.reason, attempt.request().original.is_some());
+        // Other protocols than HTTP have no status to answer with.
+        let told = attempt.is_answered_by_status().then_some(status);
+        self.refuse_attempt(attempt, refusal, status, told).await
     }
 
-    async fn refuse_attempt(&self, attempt: Attempt, refusal: Refusal, status: u16) -> Refused {
-        // Other protocols than HTTP have no status to answer with.
-        let answered = attempt.is_answered_by_status().then_some(status);
-        let id = self.record_refusal(attempt, &refusal, answered).await;
+    async fn refuse_attempt(
+        &self,
+        attempt: Attempt,
+        refusal: Refusal,
+        status: u16,
+        told: Option<u16>,
+    ) -> Refused {
+        let id = self.record_refusal(attempt, &refusal, told).await;
         Refused { refusal, status, id, retry_after: None }
     }
 
@@ -126,12 +150,9 @@ impl Egress {
         id
     }
 
-    pub(super) fn request_record(&self, intent: &Intent, peer: SocketAddr) -> audit::Request {
-        let mut request = audit::Request {
-            client: Some(peer),
-            redirected_from: self.redirects.source_of(intent),
-            ..audit::Request::default()
-        };
+    pub(super) fn request_record(&self, intent: &Intent, peer: Peer) -> audit::Request {
+        let mut request =
+            audit::Request { redirected_from: self.redirects.source_of(intent), ..peer_record(peer) };
         identify_record(&mut request, &intent.client);
         place_record(&mut request, &intent.destination);
         request.protocol = protocol(intent.entry, &intent.action);
@@ -153,6 +174,16 @@ pub(super) const fn verdict_word(verdict: audit::Verdict) -> &'static str {
         audit::Verdict::Allow => "allow",
         audit::Verdict::Deny => "deny",
         audit::Verdict::WouldDeny => "would_deny",
+    }
+}
+
+/// What is known of a client before it has said anything.
+fn peer_record(peer: Peer) -> audit::Request {
+    audit::Request {
+        client: Some(peer.address),
+        protocol: peer.original.map(|_| audit::Protocol::Transparent),
+        original: peer.original.map(|original| original.ip()),
+        ..audit::Request::default()
     }
 }
 

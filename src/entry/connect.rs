@@ -1,21 +1,19 @@
 //! CONNECT: opens a tunnel and hands the client's connection over to it. What is not HTTP about that
 //! serves other ways in, too.
 
-use std::net::SocketAddr;
-
 use bytes::{Buf, BytesMut};
 use egret_policy::{Action, Client, Destination, Entry, Host, Intent};
 
 use super::Gate;
 use super::wire::Wire;
-use crate::egress::{Refused, Tunnel};
+use crate::egress::{Peer, Refused, Tunnel};
 use crate::http1::{BodyEncoder, Recipient, RequestHead, Version, write_final_head};
 
 /// An open tunnel with the client's connection.
 pub struct Connected {
-    tunnel: Tunnel,
-    wire: Wire,
-    host: Host,
+    pub(super) tunnel: Tunnel,
+    pub(super) wire: Wire,
+    pub(super) host: Host,
 }
 
 impl Connected {
@@ -29,7 +27,7 @@ impl Connected {
 pub(super) async fn open(
     gate: &Gate,
     wire: &Wire,
-    peer: SocketAddr,
+    peer: impl Into<Peer>,
     intent: Intent,
 ) -> Option<Result<Tunnel, Refused>> {
     tokio::select! {
@@ -57,7 +55,7 @@ pub(super) async fn announce(tunnel: Tunnel, wire: Wire, host: Host, answer: imp
 pub(super) async fn serve(
     gate: &Gate,
     wire: Wire,
-    peer: SocketAddr,
+    peer: Peer,
     client: Client,
     destination: Destination,
     head: RequestHead,

@@ -7,9 +7,7 @@ mod answer;
 mod send;
 mod upload;
 
-use std::net::SocketAddr;
-
-use egret_policy::{Action, Client, Destination, Entry, Intent, Reason};
+use egret_policy::{Action, Client, Destination, Intent, Reason};
 use http::Response;
 use hyper::body::Incoming;
 
@@ -18,7 +16,7 @@ use super::Gate;
 use super::http::{Next, tell};
 use super::request::Forward;
 use super::wire::Wire;
-use crate::egress::{ByteCounters, Exchange};
+use crate::egress::{ByteCounters, Exchange, Peer};
 use crate::forward::{OutBody, Upstream};
 use crate::http1::{Abort, BodyDecoder, BodyLength, RequestHead, wants_websocket};
 
@@ -26,14 +24,15 @@ use crate::http1::{Abort, BodyDecoder, BodyLength, RequestHead, wants_websocket}
 pub(super) async fn serve(
     gate: &Gate,
     wire: Wire,
-    peer: SocketAddr,
+    peer: Peer,
     client: Client,
     head: &RequestHead,
     forward: Forward,
 ) -> Next {
     let destination = forward.destination.clone();
     let action = Action::Request { method: head.method().into(), path: forward.path.clone() };
-    let intent = Intent { client, entry: Entry::Proxy, destination: forward.destination.clone(), action };
+    let intent =
+        Intent { client, entry: peer.http_entry(), destination: forward.destination.clone(), action };
     let opened = tokio::select! {
         opened = gate.egress.open_exchange(intent, peer) => opened,
         // Dropping the attempt cancels the dial and records that.

@@ -1,10 +1,9 @@
 //! HTTP/1 from clients: reads one request after the other and has each decided on its own.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::BytesMut;
-use egret_policy::{Action, Client, Destination, Entry, Intent, Reason, Refusal};
+use egret_policy::{Action, Client, Destination, Intent, Reason, Refusal};
 use tokio::time::{Instant, timeout_at};
 
 use super::connect::Connected;
@@ -12,14 +11,19 @@ use super::request::{Asked, Fault, is_loop, read, shown_target};
 use super::respond::Answer;
 use super::wire::Wire;
 use super::{Gate, connect, exchange};
-use crate::egress::{Malformed, Refused};
+use crate::egress::{Malformed, Peer, Refused};
 use crate::http1::{BodyLength, HeadError, HeadReader, Recipient, RequestHead, body_length};
 use crate::stream::Stream;
 
 /// Serves a client's connection until it ends or becomes a tunnel, which is given back: its
 /// future is much smaller than this one.
-pub async fn serve(gate: Arc<Gate>, stream: Stream, peer: SocketAddr) -> Option<Connected> {
-    let mut wire = Wire::new(stream, gate.egress.timeouts().body);
+pub async fn serve(gate: Arc<Gate>, stream: Stream, peer: Peer) -> Option<Connected> {
+    let wire = Wire::new(stream, gate.egress.timeouts().body);
+    serve_wire(gate, wire, peer).await
+}
+
+/// The same where some of the first request may have been read.
+pub(super) async fn serve_wire(gate: Arc<Gate>, mut wire: Wire, peer: Peer) -> Option<Connected> {
     let mut reader = HeadReader::new();
     let mut draining = std::pin::pin!(gate.egress.draining());
     loop {
@@ -97,7 +101,7 @@ async fn read_head(gate: &Gate, wire: &mut Wire, reader: &mut HeadReader) -> Res
 }
 
 /// Answers what can't be read as a request, and ends the connection.
-pub(super) async fn refuse_unread(gate: &Gate, wire: Wire, peer: SocketAddr, status: u16, fault: String) {
+pub(super) async fn refuse_unread(gate: &Gate, wire: Wire, peer: Peer, status: u16, fault: String) {
     let client = gate.egress.identify_connection(peer.ip(), wire.stream.certificate()).ok();
     let what = Malformed { client: client.as_ref(), ..Malformed::default() };
     let refusal = Refusal::new(Reason::BadRequest).with_detail(fault.as_str());
@@ -110,10 +114,12 @@ pub(super) async fn refuse_unread(gate: &Gate, wire: Wire, peer: SocketAddr, sta
     }
 }
 
-async fn serve_request(gate: &Gate, wire: Wire, peer: SocketAddr, head: RequestHead) -> Next {
-    let asked = read(&head);
-    // Anew for every request: who sent the last one over this connection says nothing.
-    let (certificate, credentials) = (wire.stream.certificate(), head.values("Proxy-Authorization"));
+async fn serve_request(gate: &Gate, wire: Wire, peer: Peer, head: RequestHead) -> Next {
+    let asked = read(&head, peer.original);
+    // Anew for every request: who sent the last one over this connection says nothing. Nor do
+    // credentials for a proxy of which the client knows nothing.
+    let credentials = head.values("Proxy-Authorization").filter(|_| peer.original.is_none());
+    let certificate = wire.stream.certificate();
     let client = match gate.egress.identify(peer.ip(), certificate, credentials) {
         Ok(client) => client,
         Err(unidentified) => {
@@ -140,7 +146,7 @@ async fn serve_request(gate: &Gate, wire: Wire, peer: SocketAddr, head: RequestH
     match asked {
         Asked::Options(destination, path) => {
             let action = Action::Request { method: head.method().into(), path };
-            let intent = Intent { client, entry: Entry::Proxy, destination, action };
+            let intent = Intent { client, entry: peer.http_entry(), destination, action };
             match gate.egress.answer_here(&intent, peer, 200).await {
                 Ok(()) => match wire.write(&mut options_answer(&head)).await {
                     Ok(()) => Next::Close(wire),
@@ -183,7 +189,7 @@ fn malformed<'a>(
 async fn refuse_fault(
     gate: &Gate,
     wire: Wire,
-    peer: SocketAddr,
+    peer: Peer,
     client: &Client,
     head: &RequestHead,
     fault: Fault,

@@ -30,7 +30,7 @@ pub fn read(
         Ok(_) => return Err((400, "the target or the method breaks the request line".to_owned())),
         Err(error) => return Err((error.status(), error.to_string())),
     };
-    match read_request(&head) {
+    match read_request(&head, None) {
         Ok(Asked::Tunnel(destination)) => Ok((destination, Action::Tunnel)),
         Ok(Asked::Forward(forward)) => {
             Ok((forward.destination, Action::Request { method: head.method().into(), path: forward.path }))

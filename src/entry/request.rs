@@ -2,7 +2,9 @@
 //!
 //! Looks at the request alone: who sent it and whether it may are decided elsewhere.
 
-use egret_policy::{Destination, HostError, TargetError};
+use std::net::SocketAddr;
+
+use egret_policy::{Destination, Host, HostError, Scheme, TargetError};
 
 use crate::http1::{
     BodyLength, Connection, FramingError, HostFieldError, RequestHead, body_length, host_field, max_forwards,
@@ -64,15 +66,19 @@ pub(super) enum Fault {
     Target(#[from] TargetError),
     #[error("OPTIONS * asks the proxy itself; name a URL instead")]
     OptionsAsterisk,
+    #[error("this connection leads to its own destination; CONNECT is for the proxy's port")]
+    NoProxy,
+    #[error("the target and the Host field name different places")]
+    TwoPlaces,
 }
 
 impl Fault {
     /// The status of the answer.
     pub(super) fn status(&self) -> u16 {
         match self {
-            Self::Trace => 405,
+            Self::Trace | Self::NoProxy => 405,
             Self::Framing(error) => error.status(),
-            Self::Host(_) | Self::Target(_) | Self::OptionsAsterisk => 400,
+            Self::Host(_) | Self::Target(_) | Self::OptionsAsterisk | Self::TwoPlaces => 400,
         }
     }
 
@@ -95,13 +101,16 @@ pub(super) fn target_detail(error: &TargetError) -> String {
     }
 }
 
-/// Reads what a head asks for.
-pub(super) fn read(head: &RequestHead) -> Result<Asked, Fault> {
+/// Reads what a head asks for; `original` is where its connection was meant to go, if it was diverted.
+pub(super) fn read(head: &RequestHead, original: Option<SocketAddr>) -> Result<Asked, Fault> {
     if head.method() == "TRACE" {
         return Err(Fault::Trace);
     }
     host_field(head)?;
     let length = body_length(head)?;
+    if let Some(original) = original {
+        return read_diverted(head, length, original);
+    }
     if head.method() == "CONNECT" {
         return Ok(Asked::Tunnel(Destination::parse_authority(head.target())?));
     }
@@ -109,22 +118,51 @@ pub(super) fn read(head: &RequestHead) -> Result<Asked, Fault> {
         return Err(Fault::OptionsAsterisk);
     }
     let form = Destination::parse_absolute(head.target())?;
-    let path: Box<[u8]> = if form.path.is_empty() { b"/".as_slice() } else { form.path }.into();
-    if max_forwards(head) == Some(0) {
-        return Ok(Asked::Options(form.destination, path));
+    Ok(request_for(head, form.destination, (form.path, form.query), length))
+}
+
+/// Reads a request whose client believes to speak with the origin at `original`: `Host` names the
+/// place, the connection its port. Without `Host`, as in HTTP/1.0, the place has no name.
+fn read_diverted(head: &RequestHead, length: BodyLength, original: SocketAddr) -> Result<Asked, Fault> {
+    if head.method() == "CONNECT" {
+        return Err(Fault::NoProxy);
     }
-    let target = match (head.method(), form.path, form.query) {
+    let place = match head.single("Host") {
+        Some(value) => Destination::parse_host_field(value, original.port())?,
+        None => Destination::new(Scheme::Http, Host::Address(original.ip()), original.port()),
+    };
+    let parts = match head.target() {
+        b"*" if head.method() == "OPTIONS" => (b"".as_slice(), b"".as_slice()),
+        target if target.starts_with(b"/") => Destination::split_origin(target)?,
+        // Servers take the whole URL too (RFC 9112 section 3.2.2); it must not say something else.
+        target => {
+            let form = Destination::parse_absolute(target)?;
+            if form.destination != place {
+                return Err(Fault::TwoPlaces);
+            }
+            (form.path, form.query)
+        }
+    };
+    Ok(request_for(head, place, parts, length))
+}
+
+/// A request for a path, perhaps empty, and a query of this place.
+fn request_for(
+    head: &RequestHead,
+    destination: Destination,
+    (path, query): (&[u8], &[u8]),
+    length: BodyLength,
+) -> Asked {
+    let shown: Box<[u8]> = if path.is_empty() { b"/".as_slice() } else { path }.into();
+    if max_forwards(head) == Some(0) {
+        return Asked::Options(destination, shown);
+    }
+    let target = match (head.method(), path, query) {
         ("OPTIONS", b"", b"") => b"*".to_vec(),
         (_, b"", query) => [b"/", query].concat(),
         (_, path, query) => [path, query].concat(),
     };
-    Ok(Asked::Forward(Forward {
-        path,
-        target,
-        length,
-        connection: Connection::of(head),
-        destination: form.destination,
-    }))
+    Asked::Forward(Forward { path: shown, target, length, connection: Connection::of(head), destination })
 }
 
 /// The part of a target that a record may show where it is no destination: what stands in place of

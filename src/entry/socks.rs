@@ -46,7 +46,7 @@ pub async fn serve_either(gate: Arc<Gate>, socket: TcpStream, peer: SocketAddr) 
     };
     match spoken {
         Ok(Ok(true)) => serve(gate, socket.into(), peer).await,
-        Ok(Ok(false)) => http::serve(gate, socket.into(), peer).await,
+        Ok(Ok(false)) => http::serve(gate, socket.into(), peer.into()).await,
         Ok(Err(_)) | Err(_) => None,
     }
 }
@@ -70,7 +70,7 @@ pub async fn serve(gate: Arc<Gate>, stream: Stream, peer: SocketAddr) -> Option<
             return None;
         }
         Err(End::Http) => {
-            http::refuse_unread(&gate, wire, peer, 400, NOT_SOCKS.to_owned()).await;
+            http::refuse_unread(&gate, wire, peer.into(), 400, NOT_SOCKS.to_owned()).await;
             return None;
         }
     };

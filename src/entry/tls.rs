@@ -2,7 +2,6 @@
 //!
 //! A client whose certificate is bad gets no further, whatever its address would have made of it.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use egret_policy::{Reason, Refusal};
@@ -14,6 +13,7 @@ use super::connect::Connected;
 use super::http::refuse_unread;
 use super::wire::Wire;
 use super::{Gate, http};
+use crate::egress::Peer;
 use crate::stream::Stream;
 
 /// The type of the record that a handshake begins with (RFC 8446 section 5.1).
@@ -21,14 +21,14 @@ const HANDSHAKE: u8 = 0x16;
 const NOT_TLS: &str = "this port of the proxy speaks TLS; use https:// in the proxy URL";
 
 /// Serves a client's connection over TLS, as [`http::serve`] does a plain one.
-pub async fn serve(gate: Arc<Gate>, socket: TcpStream, peer: SocketAddr) -> Option<Connected> {
+pub async fn serve(gate: Arc<Gate>, socket: TcpStream, peer: Peer) -> Option<Connected> {
     // Boxed: it is over when the first request is read.
     let stream = Box::pin(accept(&gate, socket, peer)).await?;
     http::serve(gate, stream, peer).await
 }
 
 /// Shakes hands, within the time for a request head; `None` if that came to nothing.
-async fn accept(gate: &Gate, socket: TcpStream, peer: SocketAddr) -> Option<Stream> {
+async fn accept(gate: &Gate, socket: TcpStream, peer: Peer) -> Option<Stream> {
     let deadline = Instant::now() + gate.egress.timeouts().header;
     let mut first = [0];
     match timeout_at(deadline, socket.peek(&mut first)).await {
@@ -50,7 +50,7 @@ async fn accept(gate: &Gate, socket: TcpStream, peer: SocketAddr) -> Option<Stre
                 Ok(certificate) => Some(Stream::tls(socket, session, certificate.map(Arc::new))),
                 Err(error) => {
                     let refusal = Refusal::new(Reason::IdentityRejected).with_detail(error.to_string());
-                    gate.egress.refuse_connection(None, peer, &refusal).await;
+                    gate.egress.refuse_connection(None, peer.address, &refusal).await;
                     None
                 }
             }
@@ -62,7 +62,7 @@ async fn accept(gate: &Gate, socket: TcpStream, peer: SocketAddr) -> Option<Stre
         Err(_) => {
             let client = gate.egress.identify_connection(peer.ip(), None).ok();
             let refusal = Refusal::new(Reason::TlsTimeout);
-            gate.egress.refuse_connection(client.as_ref(), peer, &refusal).await;
+            gate.egress.refuse_connection(client.as_ref(), peer.address, &refusal).await;
             None
         }
     }
@@ -70,11 +70,11 @@ async fn accept(gate: &Gate, socket: TcpStream, peer: SocketAddr) -> Option<Stre
 
 /// Records why a handshake failed, if that was more than a client's leaving. The library has sent
 /// the alert that says so.
-async fn refuse(gate: &Gate, socket: TcpStream, peer: SocketAddr, error: &std::io::Error) {
+async fn refuse(gate: &Gate, socket: TcpStream, peer: Peer, error: &std::io::Error) {
     let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
     let refusal = match cause {
         None | Some(rustls::Error::AlertReceived(_)) => {
-            tracing::debug!(%error, %peer, "a client left the TLS handshake");
+            tracing::debug!(%error, peer = %peer.address, "a client left the TLS handshake");
             return;
         }
         Some(rustls::Error::NoCertificatesPresented) => Refusal::new(Reason::IdentityRequired),
@@ -86,7 +86,7 @@ async fn refuse(gate: &Gate, socket: TcpStream, peer: SocketAddr, error: &std::i
     let of_identity = matches!(refusal.reason, Reason::IdentityRequired | Reason::IdentityRejected);
     // No certificate, or a bad one: then the address says nothing either.
     let client = gate.egress.identify_connection(peer.ip(), None).ok().filter(|_| !of_identity);
-    gate.egress.refuse_connection(client.as_ref(), peer, &refusal).await;
+    gate.egress.refuse_connection(client.as_ref(), peer.address, &refusal).await;
     // What the client has sent on is read, so that it can read the alert.
     Wire::new(socket.into(), gate.egress.timeouts().body).close().await;
 }

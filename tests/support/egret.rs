@@ -40,6 +40,7 @@ pub struct Builder {
     tls: Option<String>,
     socks: Option<SocksAt>,
     names: Option<SocketAddr>,
+    listen_lines: String,
     audit: String,
     shell: Option<String>,
     files: Vec<(String, String)>,
@@ -80,6 +81,13 @@ impl Builder {
     #[must_use]
     pub fn names(mut self, address: SocketAddr) -> Self {
         self.names = Some(address);
+        self
+    }
+
+    /// Further lines of `[listen]`.
+    #[must_use]
+    pub fn listen_lines(mut self, lines: &str) -> Self {
+        lines.clone_into(&mut self.listen_lines);
         self
     }
 
@@ -184,6 +192,7 @@ impl Egret {
             tls: None,
             socks: None,
             names: None,
+            listen_lines: String::new(),
             audit: "file = \"{dir}/audit.ndjson\"\n".to_owned(),
             shell: None,
             files: Vec::new(),
@@ -213,7 +222,7 @@ impl Egret {
             "[listen]\nproxy = [{}]\ncontrol = \"{}\"\n{}\n[audit]\n{}\n[state]\ndir = \"{dir}/state\"\n\n{config}",
             listen.join(", "),
             self.control,
-            [token, tls, socks, names].map(Option::unwrap_or_default).concat(),
+            [token, tls, socks, names].map(Option::unwrap_or_default).concat() + &self.builder.listen_lines,
             self.builder.audit.replace("{dir}", &dir),
         );
         let draft = self.dir().join("egret.toml.new");

@@ -23,6 +23,7 @@ fn full_request() -> Request {
         host: Some("api.github.com".into()),
         port: Some(80),
         path: Some(PathRecord::Hash("0123456789abcdef".to_owned())),
+        original: None,
         redirected_from: None,
     }
 }
@@ -35,6 +36,7 @@ fn full_outcome() -> Outcome {
         policy: Some("build".into()),
         generation: Some(3),
         addresses: Some(["140.82.121.6".parse().unwrap()].into_iter().collect()),
+        original_differs: false,
         dialed: Some("140.82.121.6".parse().unwrap()),
         via_parent: None,
         dns: Some(Duration::from_micros(12_345)),

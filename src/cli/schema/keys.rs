@@ -80,6 +80,11 @@ const LISTEN: &[Key] = &[
         Kind::Texts,
         "Addresses for clients of SOCKS5; one may stand in `proxy` as well. Default: none",
     ),
+    key(
+        "transparent",
+        Kind::Texts,
+        "Addresses to which connections of clients that know of no proxy are diverted. Default: none",
+    ),
     key("tls_certificate", Kind::Text, "Certificate chain of the TLS listener (PEM)"),
     key("tls_key", Kind::Text, "Its private key (PEM)"),
     key(
