@@ -31,6 +31,8 @@ need tinyproxy tinyproxy -v
 need iproute2 ip -V
 need nftables nft --version
 need util-linux unshare --version
+need nftables nft --version
+need openssl openssl version
 # The compiler of the cryptographic library and of the fuzzer.
 need g++ c++ --version
 need make make --version

@@ -13,6 +13,7 @@ mod init;
 mod learn;
 mod limits;
 mod man;
+mod nft;
 mod probe;
 mod ready;
 mod registry;
@@ -68,6 +69,8 @@ enum Command {
     Domains(domains::DomainsArgs),
     /// Propose rules for what sandboxes asked for
     Learn(learn::LearnArgs),
+    /// Print or apply nftables rules that leave sandboxes no way but egret
+    Nft(nft::NftArgs),
     /// Show from inside a sandbox that egret is its only way out
     Probe(Box<probe::ProbeArgs>),
     /// Ask a running proxy whether it is ready
@@ -111,6 +114,7 @@ impl Cli {
             Command::Init(args) => args.run(),
             Command::Domains(args) => args.run(),
             Command::Learn(args) => args.run(),
+            Command::Nft(args) => args.run(),
             Command::Probe(args) => args.run(),
             Command::Ready(args) => args.run(),
             Command::Sandbox(args) => args.run(),

@@ -104,3 +104,46 @@ fn files_of_secrets_that_are_missing_are_said_once_with_what_to_write() {
         assert!(run.stderr.contains(part), "{part} is not in\n{}", run.stderr);
     }
 }
+
+#[test]
+fn what_is_diverted_needs_a_listener_of_its_own() {
+    for (text, part) in [
+        (
+            "proxy = \"127.0.0.1:3128\"\ntransparent = \"127.0.0.1:3128\"",
+            "127.0.0.1:3128 is `transparent` and another listener too",
+        ),
+        ("transparent = \"127.0.0.1:3129\"", "`control` and another listener are the same address"),
+        ("transparent = \"3130\"", "`3130` is not an address and port"),
+    ] {
+        let dir = folder(&[("egret.toml", &format!("[listen]\n{text}\n"))]);
+        let run = egret(dir.path(), &["check"]);
+        assert!(run.code == 2 && run.stderr.contains(part), "{text}: {run:?}");
+    }
+}
+
+#[test]
+fn rules_need_a_listener_that_can_be_reached() {
+    for (text, part) in [
+        ("", "all of [listen] is on loopback"),
+        (
+            "proxy = \"10.0.0.1:3128\"\ntransparent = \"127.0.0.1:3130\"",
+            "[listen] transparent is on loopback alone",
+        ),
+        ("proxy = \"10.0.0.1:0\"", "[listen] leaves a port to the system"),
+    ] {
+        let dir = folder(&[("egret.toml", &format!("[listen]\n{text}\n"))]);
+        let run = egret(dir.path(), &["nft", "--interface", "br0"]);
+        assert!(run.code == 2 && run.stderr.contains(part), "{text}: {run:?}");
+    }
+    // With the proxy alone TCP is not diverted, and the comment says so.
+    let dir = folder(&[("egret.toml", "[listen]\nproxy = \"10.0.0.1:3128\"\n")]);
+    let run = egret(dir.path(), &["nft", "--interface", "br0"]);
+    assert!(run.code == 0 && run.stdout.contains("TCP is dropped, not diverted"), "{run:?}");
+    assert!(!run.stdout.contains("redirect"), "{run:?}");
+    // Questions for names come as datagrams too.
+    let dir = folder(&[("egret.toml", "[listen]\ndns = \"10.0.0.1:53\"\n")]);
+    let run = egret(dir.path(), &["nft", "--interface", "br0"]);
+    for rule in ["ip daddr 10.0.0.1 tcp dport 53 accept", "ip daddr 10.0.0.1 udp dport 53 accept"] {
+        assert!(run.stdout.contains(rule), "{run:?}");
+    }
+}

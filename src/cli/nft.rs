@@ -1,0 +1,133 @@
+//! `egret nft`: the nftables rules that leave sandboxes no way but egret's listeners, as text or put
+//! in force.
+//!
+//! One table of its own, replaced or removed in one transaction; never touches another one.
+
+mod rules;
+
+use std::io::{ErrorKind, Write};
+use std::process::{Command, Stdio};
+
+use clap::Args;
+
+use self::rules::{RuleSet, Side};
+use super::{BAD_INPUT, ConfigArgs, FAILED, OK, complain, say};
+
+/// Longest name of an interface (IFNAMSIZ without the zero).
+const MOST_NAME: usize = 15;
+
+#[derive(Debug, Args)]
+pub(super) struct NftArgs {
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// Interface behind which sandboxes are, such as their bridge; repeatable, a `*` at the end stands
+    /// for any rest
+    #[arg(long, value_name = "NAME", value_parser = interface, conflicts_with = "user")]
+    interface: Vec<String>,
+    /// Instead of an interface: all of this network namespace but what this user sends, as whom egret
+    /// runs
+    #[arg(long, value_name = "UID")]
+    user: Option<u32>,
+    /// Divert by TPROXY instead of NAT; needs routing rules, which are printed with the rule set
+    #[arg(long, conflicts_with_all = ["user", "apply"])]
+    tproxy: bool,
+    /// Name of the table
+    #[arg(long, value_name = "NAME", value_parser = table, default_value = "egret")]
+    table: String,
+    /// Put the rules in force, in place of those that an earlier run has put there
+    #[arg(long, conflicts_with = "remove")]
+    apply: bool,
+    /// Remove the rules; no error if there are none
+    #[arg(long, conflicts_with_all = ["interface", "user", "tproxy"])]
+    remove: bool,
+}
+
+impl NftArgs {
+    pub(super) fn run(self) -> u8 {
+        if self.remove {
+            return run_nft(&rules::removal(&self.table));
+        }
+        let side = match (self.user, self.interface.is_empty()) {
+            (Some(user), _) => Side::User(user),
+            (None, false) => Side::Interfaces(self.interface),
+            (None, true) => {
+                complain("name the sandboxes' side: --interface NAME, or --user UID for this namespace");
+                return BAD_INPUT;
+            }
+        };
+        let loaded = match self.config.load() {
+            Ok(loaded) => loaded,
+            Err(code) => return code,
+        };
+        let rules = RuleSet { table: &self.table, side, tproxy: self.tproxy };
+        match rules.text(&loaded.settings.listen) {
+            Ok(text) if self.apply => run_nft(&text),
+            Ok(text) => say(&text),
+            Err(message) => {
+                complain(&message);
+                BAD_INPUT
+            }
+        }
+    }
+}
+
+/// Hands one transaction to `nft`.
+fn run_nft(script: &str) -> u8 {
+    match try_nft(script) {
+        Ok(()) => OK,
+        Err(message) => {
+            complain(&message);
+            FAILED
+        }
+    }
+}
+
+fn try_nft(script: &str) -> Result<(), String> {
+    let piped = Command::new("nft")
+        .args(["-f", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn();
+    let mut nft = piped.map_err(|error| match error.kind() {
+        ErrorKind::NotFound => {
+            "the program `nft` is not there, nothing was changed; install nftables, or give what `egret nft` prints to `nft -f -` where it is".to_owned()
+        }
+        _ => format!("`nft` can't be run, nothing was changed: {error}"),
+    })?;
+    // It reads all of this before it says anything; what fails here, its status tells better.
+    let fed = nft.stdin.take().map(|mut stdin| stdin.write_all(script.as_bytes()));
+    let output = nft.wait_with_output().map_err(|error| format!("`nft` can't be waited for: {error}"))?;
+    if output.status.success() && matches!(fed, Some(Ok(()))) {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let said = said.trim();
+    if said.contains("Operation not permitted") {
+        return Err(format!(
+            "nothing was changed: this needs CAP_NET_ADMIN in this network namespace; run it as root ({})",
+            said.lines().next().unwrap_or_default()
+        ));
+    }
+    Err(format!("nothing was changed: `nft` says: {said}"))
+}
+
+/// A name of an interface, as the kernel permits it and nft can quote it.
+fn interface(text: &str) -> Result<String, String> {
+    let name = text.strip_suffix('*').unwrap_or(text);
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:@".contains(&byte);
+    if name.is_empty() || text.len() > MOST_NAME || !name.bytes().all(fits) {
+        return Err("this is not the name of an interface".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+/// A name of a table.
+fn table(text: &str) -> Result<String, String> {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    let begins = text.starts_with(|first: char| first.is_ascii_alphabetic());
+    if !begins || text.len() > 32 || !text.bytes().all(fits) {
+        return Err("write a word of up to 32 letters, digits and _".to_owned());
+    }
+    Ok(text.to_owned())
+}

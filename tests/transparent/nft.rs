@@ -1,0 +1,223 @@
+//! `egret nft`: what the rules let through and what not, and that they come and go whole.
+
+use std::net::{TcpListener, UdpSocket};
+use std::process::{Command, Output, Stdio};
+
+use crate::http::connect;
+use crate::in_site;
+use crate::site::{ALLOWED, REFUSED, REFUSED_6, Site, text};
+use crate::support::egret::BINARY;
+
+const ICMP: u8 = 1;
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+const ICMP_6: u8 = 58;
+
+/// Opens TCP connections and sends datagrams to a list of places, in one program that ignores proxy
+/// variables; prints what happened to each.
+const KNOCK: &str = r#"
+import socket, sys
+for kind, host, port in [a.split("|") for a in sys.argv[1:]]:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    s = socket.socket(family, socket.SOCK_STREAM if kind == "tcp" else socket.SOCK_DGRAM)
+    s.settimeout(2)
+    try:
+        s.connect((host, int(port)))
+        if kind == "udp":
+            s.send(b"x" * 1200)
+        print(kind, host, port, "sent")
+    except OSError as e:
+        print(kind, host, port, type(e).__name__)
+"#;
+
+fn knock(site: &Site, places: &[String]) -> String {
+    let places: Vec<_> = places.iter().map(String::as_str).collect();
+    site.client("python3", &[&["-c", KNOCK], &places[..]].concat()).0
+}
+
+fn ping(site: &Site, address: &str) -> bool {
+    // No `ping` may be installed: a raw socket of Python's does the same.
+    let code = r#"
+import socket, sys
+six = ":" in sys.argv[1]
+s = socket.socket(socket.AF_INET6 if six else socket.AF_INET, socket.SOCK_RAW, 58 if six else 1)
+s.settimeout(2)
+s.sendto(bytes([128, 0, 0, 0, 0, 1, 0, 1]) if six else bytes([8, 0, 0xf7, 0xfd, 0, 1, 0, 1]), (sys.argv[1], 0))
+"#;
+    site.client("python3", &["-c", code, address]).1
+}
+
+in_site! {
+/// First the countercheck: all of this gets out as long as there are no rules.
+fn nothing_else_gets_out(site) {
+    let places: Vec<String> = [REFUSED, REFUSED_6]
+        .iter()
+        .flat_map(|host| ["udp|H|443", "udp|H|53", "udp|H|9", "tcp|H|53", "tcp|H|853"].map(|p| p.replace('H', host)))
+        .collect();
+    let wanted = [(REFUSED, UDP), (REFUSED, TCP), (REFUSED, ICMP), (REFUSED_6, UDP), (REFUSED_6, TCP), (REFUSED_6, ICMP_6)];
+    knock(site, &places);
+    assert!(ping(site, REFUSED) && ping(site, REFUSED_6));
+    for (to, protocol) in wanted {
+        crate::support::wait_for("a packet outside", crate::site::PATIENCE, || site.watch.count(to, protocol) > 0);
+    }
+    site.divert();
+    let before = wanted.map(|(to, protocol)| site.watch.count(to, protocol));
+    let said = knock(site, &places);
+    ping(site, REFUSED);
+    ping(site, REFUSED_6);
+    assert_eq!(wanted.map(|(to, protocol)| site.watch.count(to, protocol)), before, "{said}");
+    assert!(!said.contains("tcp 44.77.1.66 53 sent") && !said.contains("853 sent"), "{said}");
+    // What is not diverted is not seen by egret either.
+    assert_eq!(site.egret.events("decision").len(), 0);
+}
+}
+
+in_site! {
+/// Neither datagrams nor connections reach anything of egret's machine but the listeners.
+fn the_gateway_offers_the_listeners_alone(site) {
+    let datagrams = UdpSocket::bind("10.77.1.1:5353").unwrap();
+    let listener = TcpListener::bind("10.77.1.1:2200").unwrap();
+    datagrams.set_nonblocking(true).unwrap();
+    let places = ["udp|10.77.1.1|5353".to_owned(), "tcp|10.77.1.1|2200".to_owned()];
+    knock(site, &places);
+    let mut octets = [0; 2000];
+    crate::support::wait_for("a datagram", crate::site::PATIENCE, || datagrams.recv(&mut octets).is_ok());
+    site.divert();
+    knock(site, &places);
+    assert!(datagrams.recv(&mut octets).is_err());
+    // The connection was taken by egret instead, which refuses it.
+    assert_eq!(connect("10.77.1.1", 2200).until_end(), b"");
+    assert_eq!(waiting(&listener), 1, "only what came before the rules");
+}
+}
+
+/// Connections that wait at the listener.
+fn waiting(listener: &TcpListener) -> usize {
+    listener.set_nonblocking(true).unwrap();
+    std::iter::from_fn(|| listener.accept().ok()).count()
+}
+
+in_site! {
+/// A forged source would have egret's machine answer to somebody outside.
+fn forged_sources(site) {
+    let made = Command::new("ip").args(["-n", "cl", "address", "add", "44.77.1.99/32", "dev", "lo"]).status();
+    assert!(made.unwrap().success());
+    site.divert();
+    let code = "import socket\ns = socket.socket()\ns.settimeout(2)\ns.bind(('44.77.1.99', 0))\ns.connect(('44.77.1.1', 80))";
+    assert!(!site.client("python3", &["-c", code]).1);
+    site.assert_untouched(&["44.77.1.99"]);
+}
+}
+
+in_site! {
+fn rules_come_and_go_whole(site) {
+    let others = "table inet other { chain c { type filter hook input priority 5; policy accept; }\n}\n";
+    assert!(nft(&["add", "table", "ip", "mine"]).status.success() && nft_script(others).status.success());
+    let before = rules();
+    site.divert();
+    let once = rules();
+    site.divert();
+    assert_eq!(rules(), once, "the same again");
+    assert!(once.contains("table inet other") && once.contains("table ip mine"), "{once}");
+    // What is printed is what is applied.
+    let printed = site.nft(&["--interface", "sb0"]);
+    assert!(nft_script(&text(&printed.stdout)).status.success());
+    assert_eq!(rules(), once);
+    for _ in 0..2 {
+        assert!(site.nft(&["--remove"]).status.success());
+        assert_eq!(rules(), before);
+    }
+}
+}
+
+in_site! {
+fn what_is_missing_is_named_and_nothing_is_changed(site) {
+    site.divert();
+    let before = rules();
+    let file = site.egret.config_file();
+    let unprivileged = Command::new("setpriv")
+        .args(["--bounding-set=-net_admin", "--inh-caps=-net_admin", BINARY, "nft", "--config"])
+        .arg(&file)
+        .args(["--interface", "sb1", "--apply"])
+        .output()
+        .unwrap();
+    assert_eq!(unprivileged.status.code(), Some(1));
+    assert!(text(&unprivileged.stderr).contains("CAP_NET_ADMIN"), "{}", text(&unprivileged.stderr));
+    let missing = Command::new(BINARY).args(["nft", "--remove"]).env("PATH", "/nonexistent").output().unwrap();
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(text(&missing.stderr).contains("`nft` is not there"), "{}", text(&missing.stderr));
+    for wrong in [&["--apply"][..], &["--interface", "a b"], &["--interface", "x\"; drop", "--apply"], &["--table", "9"]] {
+        assert_eq!(site.nft(wrong).status.code(), Some(2), "{wrong:?}");
+    }
+    assert_eq!(rules(), before);
+}
+}
+
+in_site! {
+/// Instead of an interface, all that others than egret send from its own namespace.
+fn a_namespace_shared_with_egret(site) {
+    // Egret runs as this user, root; the sandbox as another one.
+    let output = site.nft(&["--user", "0", "--apply"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    site.reload(|config| config.replace("\"10.77.1.0/24\"", "\"44.77.0.1/32\", \"10.77.1.0/24\""));
+    let as_user = |arguments: &[&str]| {
+        let output = Command::new("setpriv")
+            .args(["--reuid", "65534", "--clear-groups", "curl", "--noproxy", "*", "-sS", "--max-time", "30"])
+            .args(arguments)
+            .output()
+            .unwrap();
+        format!("{}{}", text(&output.stdout), text(&output.stderr))
+    };
+    let to = format!("ok.test:80:{REFUSED}");
+    assert_eq!(as_user(&["--resolve", &to, "http://ok.test/"]), "GET / ok.test\n");
+    let refused = as_user(&["-i", &format!("http://{REFUSED}/")]);
+    assert!(refused.contains("address_not_allowed"), "{refused}");
+    let control = as_user(&["--max-time", "3", "http://10.77.1.1:3129/readyz"]);
+    assert!(control.contains("timed out"), "{control}");
+    let code = format!("import socket\nsocket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('{REFUSED}', 53))");
+    let _ = Command::new("setpriv").args(["--reuid", "65534", "--clear-groups", "python3", "-c", &code]).output();
+    site.assert_untouched(&[REFUSED]);
+}
+}
+
+in_site! {
+fn by_tproxy(site) {
+    let printed = site.nft(&["--interface", "sb0", "--tproxy"]);
+    let script = text(&printed.stdout);
+    for line in script.lines().filter_map(|line| line.strip_prefix("#   ")) {
+        let done = Command::new("sh").args(["-c", line]).output().unwrap();
+        assert!(done.status.success(), "{line}: {}", text(&done.stderr));
+    }
+    let applied = nft_script(&script);
+    assert!(applied.status.success(), "{}", text(&applied.stderr));
+    for (to, url) in [(format!("ok.test:80:{REFUSED}"), "http://ok.test/"), (format!("ok.test:443:{ALLOWED}"), "https://ok.test/")] {
+        let (out, ok) = site.curl(&["--resolve", &to, url]);
+        assert!(ok && out == "GET / ok.test\n", "{url}: {out}");
+    }
+    let to = format!("six.test:80:[{REFUSED_6}]");
+    let (out, ok) = site.curl(&["-6", "--resolve", &to, "http://six.test/"]);
+    assert!(ok && out == "GET / six.test\n", "{out}");
+    let (out, _) = site.curl(&["-i", &format!("http://{REFUSED}/")]);
+    assert!(out.contains("address_not_allowed"), "{out}");
+    let originals: Vec<_> = site.egret.events("decision").iter().map(|r| r["original"].clone()).collect();
+    assert_eq!(originals, [REFUSED, ALLOWED, REFUSED_6, REFUSED]);
+    site.assert_untouched(&[REFUSED, REFUSED_6]);
+}
+}
+
+/// All rules of the namespace.
+fn rules() -> String {
+    text(&nft(&["list", "ruleset"]).stdout)
+}
+
+fn nft(arguments: &[&str]) -> Output {
+    Command::new("nft").args(arguments).output().unwrap()
+}
+
+fn nft_script(script: &str) -> Output {
+    use std::io::Write;
+    let mut nft =
+        Command::new("nft").args(["-f", "-"]).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    nft.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
+    nft.wait_with_output().unwrap()
+}
