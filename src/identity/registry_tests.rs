@@ -111,16 +111,16 @@ fn unused_ones_end_and_used_ones_do_not() {
     let registry = open(&dir, 1000);
     for (id, source) in [("unused", "10.0.0.1"), ("asked", "10.0.0.2"), ("open", "10.0.0.3")] {
         let mut body = body(source);
-        body["ttl"] = json!("200ms");
+        body["ttl"] = json!("2s");
         put(&registry, id, body).unwrap();
     }
     let open = Arc::clone(registry.snapshot().registered.find("10.0.0.3".parse().unwrap()).unwrap());
-    std::thread::sleep(Duration::from_millis(150));
+    std::thread::sleep(Duration::from_millis(1200));
     registry.used("asked");
-    std::thread::sleep(Duration::from_millis(100));
+    std::thread::sleep(Duration::from_millis(1000));
     assert_eq!(registry.over(1000), ["unused".into()]);
     drop(open);
-    std::thread::sleep(Duration::from_millis(250));
+    std::thread::sleep(Duration::from_millis(2100));
     assert_eq!(registry.over(1000).len(), 3);
 }
 

@@ -216,7 +216,7 @@ async fn a_fin_right_after_the_body_cuts_nothing() {
 
 #[tokio::test]
 async fn an_idle_tunnel_ends_with_a_fin() {
-    let idle = Duration::from_millis(300);
+    let idle = Duration::from_millis(1500);
     let mut rig = rig(Limits { idle: Some(idle), ..UNLIMITED }).await;
     let started = Instant::now();
     for _ in 0..4 {
