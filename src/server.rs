@@ -39,11 +39,19 @@ const MOST_QUESTIONS: usize = 1024;
 /// The share of the ceiling that one client address may take, in quarters.
 const QUARTERS_PER_CLIENT: usize = 3;
 
-/// Opens a listening socket.
+/// Opens a listening socket for the runtime.
 ///
 /// # Errors
 /// The address can't be bound.
 pub fn bind(address: SocketAddr, door: Door) -> io::Result<TcpListener> {
+    TcpListener::from_std(listen(address, door)?)
+}
+
+/// Opens a listening socket that does not wait.
+///
+/// # Errors
+/// The address can't be bound.
+pub fn listen(address: SocketAddr, door: Door) -> io::Result<std::net::TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     if address.is_ipv6() {
@@ -64,7 +72,7 @@ pub fn bind(address: SocketAddr, door: Door) -> io::Result<TcpListener> {
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
-    TcpListener::from_std(socket.into())
+    Ok(socket.into())
 }
 
 /// How the process's descriptors are shared out.

@@ -12,7 +12,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
 use super::{ConfigArgs, FAILED, OK, complain};
-use crate::audit::{self, Audit, PathKey, PathRecorder, Start};
+use crate::audit::{self, Audit, PathKey, PathRecorder, Start, Tap};
 use crate::client_tls::ClientTls;
 use crate::config::{ConfigSource, Files, Listen, Loaded, OnAuditFailure, Settings};
 use crate::control::Control;
@@ -51,22 +51,8 @@ impl ServeArgs {
             Ok(loaded) => loaded,
             Err(code) => return code,
         };
-        start_log();
-        let budget = Budget::of_this_process(loaded.settings.listen.max_connections);
-        let workers = std::thread::available_parallelism().map_or(1, usize::from).max(LEAST_WORKERS);
-        let runtime =
-            tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build();
-        let runtime = match runtime {
-            Ok(runtime) => runtime,
-            Err(error) => {
-                complain(&format!("no runtime: {error}"));
-                return FAILED;
-            }
-        };
-        let served = runtime.block_on(serve(loaded, source, files, budget));
-        // What hangs in a system call is left behind.
-        runtime.shutdown_timeout(CLOSING);
-        match served {
+        start_log(DEFAULT_LOG);
+        match in_runtime(serve(loaded, source, files)) {
             Ok(()) => OK,
             Err(message) => {
                 complain(&message);
@@ -76,9 +62,20 @@ impl ServeArgs {
     }
 }
 
+/// Does something in a runtime of its own.
+pub(super) fn in_runtime<T>(work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+    let workers = std::thread::available_parallelism().map_or(1, usize::from).max(LEAST_WORKERS);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build();
+    let runtime = runtime.map_err(|error| format!("no runtime: {error}"))?;
+    let done = runtime.block_on(work);
+    // What hangs in a system call is left behind.
+    runtime.shutdown_timeout(CLOSING);
+    done
+}
+
 /// Diagnostics go to standard error: for people on a terminal, else as JSON.
-fn start_log() {
-    let filter = EnvFilter::try_from_env("EGRET_LOG").unwrap_or_else(|_| EnvFilter::new(DEFAULT_LOG));
+pub(super) fn start_log(default: &str) {
+    let filter = EnvFilter::try_from_env("EGRET_LOG").unwrap_or_else(|_| EnvFilter::new(default));
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     let started = if std::io::stderr().is_terminal() { log.try_init() } else { log.json().try_init() };
     if let Err(error) = started {
@@ -87,11 +84,13 @@ fn start_log() {
 }
 
 /// The listeners as bound.
-struct Bound {
-    proxy: Vec<(TcpListener, Door)>,
-    datagrams: Vec<UdpSocket>,
-    control: TcpListener,
-    own: Listeners,
+pub(super) struct Bound {
+    pub proxy: Vec<(TcpListener, Door)>,
+    pub datagrams: Vec<UdpSocket>,
+    /// `None` where nobody is to ask.
+    pub control: Option<TcpListener>,
+    /// As the policy knows them.
+    pub own: Listeners,
 }
 
 fn bind(settings: &Settings) -> Result<Bound, String> {
@@ -119,7 +118,7 @@ fn bind(settings: &Settings) -> Result<Bound, String> {
     let control = listen(settings.listen.control, Door::Plain)?;
     let bound = proxy.iter().map(|(listener, _)| listener).chain([&control]).map(TcpListener::local_addr);
     let bound = bound.collect::<Result<_, _>>().map_err(|error| error.to_string())?;
-    Ok(Bound { proxy, datagrams, control, own: Listeners { bound } })
+    Ok(Bound { proxy, datagrams, control: Some(control), own: Listeners { bound } })
 }
 
 /// Why an address can't be listened on, and what helps.
@@ -150,89 +149,155 @@ impl Bound {
     }
 }
 
-async fn serve(loaded: Loaded, source: ConfigSource, files: Files, budget: Budget) -> Result<(), String> {
-    let Loaded { settings, mut policy, chain, token_keys, client_tls, .. } = loaded;
+async fn serve(loaded: Loaded, source: ConfigSource, files: Files) -> Result<(), String> {
     // Before anything can be reached: a signal that comes early must not just kill the process.
     let mut stops = Stops::listen()?;
-    let bound = bind(&settings)?;
-    policy.listeners = bound.own.clone();
-    make_state_dir(&settings)?;
-    let ledger = open_ledger(&settings)?;
-    let audit = open_audit(&settings, policy.generation, &ledger)?;
-    ledger.start().map_err(|error| error.to_string())?;
-    let signals = Signals::new(policy.generation);
-    let metrics = Arc::new(Metrics::default());
-    metrics.started(policy.generation);
-    let trust = client_tls.as_ref().and_then(ClientTls::trust).cloned();
-    let parts = Parts {
-        identities: Identities::new(
-            token_keys,
-            trust,
-            open_revocations(&settings)?,
-            open_registry(&settings)?,
-        ),
-        limiter: Limiter::open(&settings.state_dir).map_err(|error| error.to_string())?,
-        resolver: Resolver::new(ResolverSettings { in_flight: budget.look_ups, ..settings.dns.resolver() })
-            .map_err(|error| error.to_string())?,
-        idle_upstreams: budget.idle_upstreams,
-        look_ups: budget.look_ups,
-        dialer: Dialer::new(DialSettings {
-            connect_timeout: settings.timeouts.connect,
-            ..DialSettings::default()
-        }),
-        chain,
-        audit: audit.clone(),
-        paths: path_recorder(&settings)?,
-        signals: signals.clone(),
-        metrics,
-        timeouts: settings.timeouts,
-    };
-    let egress = Arc::new(Egress::new(Arc::new(policy), client_tls, parts));
-    let reloader = Arc::new(Reloader::new(
-        source,
-        bound.own.clone(),
-        settings.clone(),
-        files,
-        Arc::clone(&egress),
-        audit.clone(),
-    ));
-    let gate = Arc::new(Gate { egress: Arc::clone(&egress), name: settings.listen.name.as_str().into() });
-    let server = Arc::new(Server::new(gate, budget.connections));
-    let control = Control {
-        egress: Arc::clone(&egress),
-        audit: audit.clone(),
-        ledger: ledger.clone(),
-        reloader: Arc::clone(&reloader),
-        signals: signals.clone(),
-        token: settings.listen.control_token.clone(),
-    };
+    let bound = bind(&loaded.settings)?;
     let doors = bound.doors();
-    for (listener, door) in bound.proxy {
-        let server = Arc::clone(&server);
-        let stopping = signals.draining();
-        tokio::spawn(async move { server.accept(listener, door, stopping).await });
+    let proxy = Proxy::begin(loaded, source, files, bound, None)?;
+    tracing::info!(listen = doors, connections = proxy.connections, "egret is serving");
+    stops.wait(&proxy.audit, &proxy.reloader).await;
+    proxy.drain(proxy.patience, stops.again()).await;
+    proxy.end().await
+}
+
+/// A proxy at work, whatever it listens on.
+pub(super) struct Proxy {
+    egress: Arc<Egress>,
+    server: Arc<Server>,
+    signals: Signals,
+    audit: Audit,
+    ledger: Option<Ledger>,
+    reloader: Arc<Reloader>,
+    connections: usize,
+    /// `[timeouts] drain`.
+    patience: Duration,
+}
+
+impl Proxy {
+    /// Opens everything and begins to accept clients. The ledger is kept, unless somebody else is
+    /// to hear of the records.
+    pub(super) fn begin(
+        loaded: Loaded,
+        source: ConfigSource,
+        files: Files,
+        bound: Bound,
+        tap: Option<Arc<dyn Tap>>,
+    ) -> Result<Self, String> {
+        let Loaded { settings, mut policy, chain, token_keys, client_tls, .. } = loaded;
+        let budget = Budget::of_this_process(settings.listen.max_connections);
+        policy.listeners = bound.own.clone();
+        make_state_dir(&settings)?;
+        let ledger = if tap.is_none() { Some(open_ledger(&settings)?) } else { None };
+        let tap = tap.or_else(|| ledger.as_ref().map(Ledger::tap));
+        let audit = open_audit(&settings, policy.generation, tap)?;
+        if let Some(ledger) = &ledger {
+            ledger.start().map_err(|error| error.to_string())?;
+        }
+        let signals = Signals::new(policy.generation);
+        let metrics = Arc::new(Metrics::default());
+        metrics.started(policy.generation);
+        let trust = client_tls.as_ref().and_then(ClientTls::trust).cloned();
+        let parts = Parts {
+            identities: Identities::new(
+                token_keys,
+                trust,
+                open_revocations(&settings)?,
+                open_registry(&settings)?,
+            ),
+            limiter: Limiter::open(&settings.state_dir).map_err(|error| error.to_string())?,
+            resolver: Resolver::new(ResolverSettings {
+                in_flight: budget.look_ups,
+                ..settings.dns.resolver()
+            })
+            .map_err(|error| error.to_string())?,
+            idle_upstreams: budget.idle_upstreams,
+            look_ups: budget.look_ups,
+            dialer: Dialer::new(DialSettings {
+                connect_timeout: settings.timeouts.connect,
+                ..DialSettings::default()
+            }),
+            chain,
+            audit: audit.clone(),
+            paths: path_recorder(&settings)?,
+            signals: signals.clone(),
+            metrics,
+            timeouts: settings.timeouts,
+        };
+        let egress = Arc::new(Egress::new(Arc::new(policy), client_tls, parts));
+        let reloader = Arc::new(Reloader::new(
+            source,
+            bound.own.clone(),
+            settings.clone(),
+            files,
+            Arc::clone(&egress),
+            audit.clone(),
+        ));
+        let gate = Arc::new(Gate { egress: Arc::clone(&egress), name: settings.listen.name.as_str().into() });
+        let (connections, patience) = (budget.connections, settings.timeouts.drain);
+        let server = Arc::new(Server::new(gate, connections));
+        let proxy = Self { egress, server, signals, audit, ledger, reloader, connections, patience };
+        proxy.open(bound, &settings);
+        Ok(proxy)
     }
-    for socket in bound.datagrams {
-        let server = Arc::clone(&server);
-        let stopping = signals.draining();
-        tokio::spawn(async move { server.receive(socket, stopping).await });
+
+    /// Opens the doors, and starts what goes on beside.
+    fn open(&self, bound: Bound, settings: &Settings) {
+        for (listener, door) in bound.proxy {
+            let server = Arc::clone(&self.server);
+            let stopping = self.signals.draining();
+            tokio::spawn(async move { server.accept(listener, door, stopping).await });
+        }
+        for socket in bound.datagrams {
+            let server = Arc::clone(&self.server);
+            let stopping = self.signals.draining();
+            tokio::spawn(async move { server.receive(socket, stopping).await });
+        }
+        if let (Some(listener), Some(ledger)) = (bound.control, &self.ledger) {
+            let control = Control {
+                egress: Arc::clone(&self.egress),
+                audit: self.audit.clone(),
+                ledger: ledger.clone(),
+                reloader: Arc::clone(&self.reloader),
+                signals: self.signals.clone(),
+                token: settings.listen.control_token.clone(),
+            };
+            tokio::spawn(control.serve(listener, self.signals.draining()));
+        }
+        let reloader = Arc::clone(&self.reloader);
+        tokio::spawn(async move { reloader.watch().await });
+        if settings.audit.on_failure == OnAuditFailure::Deny {
+            tokio::spawn(follow_audit(self.audit.clone(), self.signals.clone()));
+        }
+        tokio::spawn(tidy(Arc::clone(&self.egress)));
+        tokio::spawn(expire(Arc::clone(&self.egress)));
     }
-    tokio::spawn(control.serve(bound.control, signals.draining()));
-    let reload_on_hangup = Arc::clone(&reloader);
-    tokio::spawn(async move { reloader.watch().await });
-    if settings.audit.on_failure == OnAuditFailure::Deny {
-        tokio::spawn(follow_audit(audit.clone(), signals.clone()));
+
+    /// Refuses new requests, waits for open ones, then closes what is left: after so long, or at
+    /// once when told to.
+    pub(super) async fn drain(&self, patience: Duration, at_once: impl Future<Output = ()>) {
+        tracing::info!("stopping: no new requests");
+        self.signals.drain();
+        self.server.tasks().close();
+        tokio::select! {
+            () = self.server.tasks().wait() => return,
+            () = tokio::time::sleep(patience) => {}
+            () = at_once => {}
+        }
+        self.signals.close();
+        // A task that does not end by itself is dropped with the runtime, which records its end.
+        let _ = tokio::time::timeout(CLOSING, self.server.tasks().wait()).await;
     }
-    tokio::spawn(tidy(Arc::clone(&egress)));
-    tokio::spawn(expire(Arc::clone(&egress)));
-    let connections = budget.connections;
-    tracing::info!(listen = doors, connections, "egret is serving");
-    stops.wait(&audit, &reload_on_hangup).await;
-    drain(&server, &signals, settings.timeouts.drain, &mut stops).await;
-    let stopped = audit.shutdown().await.map_err(|error| error.to_string());
-    ledger.shutdown().await;
-    egress.shutdown().await;
-    stopped
+
+    /// Writes what is left to write.
+    pub(super) async fn end(self) -> Result<(), String> {
+        let stopped = self.audit.shutdown().await.map_err(|error| error.to_string());
+        if let Some(ledger) = &self.ledger {
+            ledger.shutdown().await;
+        }
+        self.egress.shutdown().await;
+        stopped
+    }
 }
 
 fn make_state_dir(settings: &Settings) -> Result<(), String> {
@@ -248,7 +313,7 @@ fn open_ledger(settings: &Settings) -> Result<Ledger, String> {
     Ledger::open(settings).map_err(|error| error.to_string())
 }
 
-fn open_audit(settings: &Settings, generation: u64, ledger: &Ledger) -> Result<Audit, String> {
+fn open_audit(settings: &Settings, generation: u64, tap: Option<Arc<dyn Tap>>) -> Result<Audit, String> {
     let on_failure = match settings.audit.on_failure {
         OnAuditFailure::Deny => audit::OnFailure::Deny,
         OnAuditFailure::Allow => audit::OnFailure::Allow,
@@ -256,7 +321,7 @@ fn open_audit(settings: &Settings, generation: u64, ledger: &Ledger) -> Result<A
     let mut wanted = audit::Settings::new(&settings.audit.file);
     wanted.on_failure = on_failure;
     wanted.sync = settings.audit.sync;
-    wanted.tap = Some(ledger.tap());
+    wanted.tap = tap;
     let start = Start { version: env!("CARGO_PKG_VERSION"), generation, policy_digest: None };
     Audit::open(wanted, start).map_err(|error| error.to_string())
 }
@@ -348,20 +413,4 @@ impl Stops {
             _ = interrupt.recv() => {}
         }
     }
-}
-
-/// Refuses new requests, waits for open ones, then closes what is left. A second signal closes
-/// at once.
-async fn drain(server: &Server, signals: &Signals, patience: Duration, stops: &mut Stops) {
-    tracing::info!("stopping: no new requests");
-    signals.drain();
-    server.tasks().close();
-    tokio::select! {
-        () = server.tasks().wait() => return,
-        () = tokio::time::sleep(patience) => {}
-        () = stops.again() => {}
-    }
-    signals.close();
-    // A task that does not end by itself is dropped with the runtime, which records its end.
-    let _ = tokio::time::timeout(CLOSING, server.tasks().wait()).await;
 }
