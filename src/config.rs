@@ -6,6 +6,7 @@ mod control;
 mod dns;
 mod files;
 mod read;
+mod run;
 mod tls;
 mod upstream;
 
@@ -41,7 +42,11 @@ pub enum ConfigSource {
         /// Name patterns of `--allow`.
         allow: Vec<String>,
     },
+    /// For one command: every client is one sandbox, and nothing else identifies any.
+    Run(RunSource),
 }
+
+pub use run::{RunRules, RunSource};
 
 /// Names with fixed addresses.
 pub type StaticHosts = HashMap<String, Vec<IpAddr>>;
@@ -195,11 +200,16 @@ pub fn load_noting(
     files: &mut Files,
 ) -> Result<Loaded, Problems> {
     let mut problems = Problems::default();
-    let (file, rules_dir) = match source {
+    let (file, rule_sets) = match source {
         ConfigSource::BuiltIn { allow } => {
-            (SourceFile::new("built-in defaults", built_in(allow)), PathBuf::from("rules"))
+            (SourceFile::new("built-in defaults", built_in(allow)), RuleSets::In(PathBuf::from("rules")))
         }
-        ConfigSource::File { path, rules } => {
+        ConfigSource::Run(RunSource { rules: RunRules::Own { rule_set, allow }, .. }) => {
+            let text = run::text(rule_set.is_some(), allow);
+            (SourceFile::new("the command line", text), RuleSets::One(rule_set.clone().unwrap_or_default()))
+        }
+        ConfigSource::File { path, rules }
+        | ConfigSource::Run(RunSource { rules: RunRules::Policy { path, rules, .. }, .. }) => {
             let text = match files.read(path) {
                 Ok(text) => text,
                 Err(cause) => {
@@ -208,8 +218,8 @@ pub fn load_noting(
                 }
             };
             let beside = || path.parent().map_or_else(|| PathBuf::from("rules"), |dir| dir.join("rules"));
-            let rules_dir = rules.clone().unwrap_or_else(beside);
-            (SourceFile::new(&path.display().to_string(), text), rules_dir)
+            let rule_sets = RuleSets::In(rules.clone().unwrap_or_else(beside));
+            (SourceFile::new(&path.display().to_string(), text), rule_sets)
         }
     };
     let read = |mut root: egret_policy::reader::Table<'_, '_>, problems: &mut Problems| {
@@ -230,7 +240,7 @@ pub fn load_noting(
             certificates: part.tls.certificates,
         };
         let mut fetch = |name: &str| {
-            let path = rules_dir.join(format!("{name}.toml"));
+            let path = rule_sets.path(name);
             let text = files.read(&path).map_err(|cause| format!("{}: {cause}", path.display()))?;
             Ok(SourceFile::new(&path.display().to_string(), text))
         };
@@ -238,13 +248,35 @@ pub fn load_noting(
         root.finish(problems);
         (settings, policy, part.tokens, part.upstream.chain, part.tls.client_tls)
     };
-    let (settings, policy, tokens, chain, client_tls) = read_document(&file, &mut problems, read);
+    let (settings, mut policy, mut tokens, chain, mut client_tls) = read_document(&file, &mut problems, read);
+    if let ConfigSource::Run(source) = source {
+        source.hold(&mut policy, &mut problems);
+        // The listener says who the client is.
+        (tokens.keys, client_tls) = (Vec::new(), None);
+    }
     problems.sort();
     if problems.any_error() {
         return Err(problems);
     }
     let token_keys = (!tokens.keys.is_empty()).then(|| TokenKeys::new(tokens.keys, &tokens.audience));
     Ok(Loaded { settings, policy, chain, token_keys, client_tls, problems })
+}
+
+/// Where rule sets lie.
+enum RuleSets {
+    /// In a folder, by their names.
+    In(PathBuf),
+    /// There is one, whatever its name.
+    One(PathBuf),
+}
+
+impl RuleSets {
+    fn path(&self, name: &str) -> PathBuf {
+        match self {
+            Self::In(folder) => folder.join(format!("{name}.toml")),
+            Self::One(path) => path.clone(),
+        }
+    }
 }
 
 /// What can be reloaded: `[upstream]`, and the parts of `[listen]`, `[dns]` and `[identity]` that are
@@ -268,18 +300,17 @@ struct Tokens {
 
 /// The configuration that holds without a file.
 fn built_in(allow: &[String]) -> String {
-    let mut text = String::from(
-        "[[sandbox]]\nid = \"local\"\nsource = [\"127.0.0.0/8\", \"::1/128\"]\npolicy = \"local\"\n[policy.local]\n",
-    );
-    if !allow.is_empty() {
-        let patterns: Vec<_> = allow.iter().map(|p| quote(p)).collect();
-        text.push_str("[[policy.local.allow]]\ndomains = [\n");
-        for pattern in patterns {
-            text.push_str(&format!("  {pattern},\n"));
-        }
-        text.push_str("]\n");
+    let head = "[[sandbox]]\nid = \"local\"\nsource = [\"127.0.0.0/8\", \"::1/128\"]\npolicy = \"local\"\n[policy.local]\n";
+    format!("{head}{}", allow_table("local", allow))
+}
+
+/// The rule of a policy that allows name patterns; nothing for none.
+fn allow_table(policy: &str, patterns: &[String]) -> String {
+    if patterns.is_empty() {
+        return String::new();
     }
-    text
+    let patterns: String = patterns.iter().map(|pattern| format!("  {},\n", quote(pattern))).collect();
+    format!("[[policy.{policy}.allow]]\ndomains = [\n{patterns}]\n")
 }
 
 /// A TOML basic string.

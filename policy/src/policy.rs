@@ -119,6 +119,28 @@ impl Policy {
         }
     }
 
+    /// The names of the policies, in order.
+    #[must_use]
+    pub fn names(&self) -> Vec<Arc<str>> {
+        let mut names: Vec<_> = self.policies.keys().cloned().collect();
+        names.sort();
+        names
+    }
+
+    /// Makes every client one sandbox under one policy, which may be told to observe only. False,
+    /// and nothing has changed, where there is no such policy.
+    #[must_use]
+    pub fn hold_to(&mut self, sandbox: &str, policy: &str, observe: bool) -> bool {
+        let Some(effective) = self.policies.get_mut(policy) else { return false };
+        if observe && effective.mode != Mode::Observe {
+            // Nobody else can have it yet.
+            let Some(effective) = Arc::get_mut(effective) else { return false };
+            effective.mode = Mode::Observe;
+        }
+        self.sandboxes = Sandboxes::one(sandbox, policy);
+        true
+    }
+
     /// Is there a policy of this name?
     #[must_use]
     pub fn has(&self, name: &str) -> bool {

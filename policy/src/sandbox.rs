@@ -7,7 +7,7 @@
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use crate::intent::{Certificate, Client, Identity};
 use crate::load::RegisterText;
@@ -170,6 +170,15 @@ impl Sandboxes {
             }
         };
         id == ANONYMOUS || self.list.iter().any(|entry| gives(&entry.id))
+    }
+
+    /// One sandbox, whatever the client's address.
+    #[must_use]
+    pub fn one(id: &str, policy: &str) -> Self {
+        let sources = vec![IpNet::V4(Ipv4Net::default()), IpNet::V6(Ipv6Net::default())];
+        let sandbox =
+            Sandbox { id: IdTemplate::Fixed(id.into()), sources, policy: policy.into(), auth: Auth::Source };
+        Self { list: vec![sandbox], ..Self::default() }
     }
 
     /// The IDs and templates as written.
