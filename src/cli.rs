@@ -19,6 +19,7 @@ mod ready;
 mod registry;
 mod replace;
 mod rule_set;
+mod run;
 mod sandbox;
 mod schema;
 mod serve;
@@ -57,6 +58,11 @@ pub struct Cli {
 enum Command {
     /// Run the proxy
     Serve(serve::ServeArgs),
+    /// Run a command whose only way out is egret
+    Run(run::RunArgs),
+    /// Become the command of `egret run`, which starts this
+    #[command(hide = true)]
+    Become(run::BecomeArgs),
     /// Validate the configuration and all rule sets
     Check(check::CheckArgs),
     /// Show what the policy decides for a destination, and why
@@ -108,6 +114,8 @@ impl Cli {
     pub fn run(self) -> ExitCode {
         let code = match self.command {
             Command::Serve(args) => args.run(),
+            Command::Run(args) => args.run(),
+            Command::Become(args) => args.run(),
             Command::Check(args) => args.run(),
             Command::Explain(args) => args.run(),
             Command::Test(args) => args.run(),
@@ -179,7 +187,12 @@ fn show(problems: &Problems) {
 
 /// One line on standard error.
 fn complain(message: &str) {
-    let _ = writeln!(io::stderr(), "egret: {message}");
+    tell(&format!("egret: {message}\n"));
+}
+
+/// Text on standard error.
+fn tell(text: &str) {
+    let _ = io::stderr().lock().write_all(text.as_bytes());
 }
 
 /// Text on standard output; the exit code says whether it could be written.

@@ -27,6 +27,7 @@ pub mod registry;
 pub mod relay;
 pub mod reload;
 pub mod resolve;
+pub mod run;
 pub mod server;
 pub mod socks5;
 pub mod stream;

@@ -11,8 +11,9 @@ use std::time::SystemTime;
 use clap::Args;
 
 use super::rule_set::{self, Stop, count, stop};
-use super::{BAD_INPUT, ConfigArgs, FAILED, OK, complain, say};
-use crate::learn::{Report, Rules, Settings, judge};
+use super::{BAD_INPUT, ConfigArgs, FAILED, OK, complain, say, show};
+use crate::config::{self, ConfigSource, RunRules, RunSource};
+use crate::learn::{Base, Report, Rules, Settings, judge};
 use crate::ledger::read_since;
 
 /// `--against` found a difference.
@@ -85,10 +86,9 @@ impl LearnArgs {
         if tally.is_empty() {
             complain("no request was recorded that the options leave over");
         }
-        rule_set::check("the learned rules", report.to_rule_set())?;
-        if let (Some(path), Some(base)) = (&self.write, &base) {
-            let added = report.new.as_deref().unwrap_or_default().len();
-            rule_set::add(path, base, &report.to_addition(base.file().text()), added)?;
+        match &self.write {
+            Some(path) => save(path, base.as_ref(), &report)?,
+            None => rule_set::check("the learned rules", report.to_rule_set())?,
         }
         // A rule set on standard output has them as comments.
         tell(&report, self.json || base.is_some());
@@ -115,6 +115,50 @@ fn configured(audit: &Path) -> Result<PathBuf, Stop> {
         return Err(stop(BAD_INPUT, message));
     }
     Ok(audit.to_path_buf())
+}
+
+/// What `egret run --learn` does: begun before the command, so that a file that can't be added to is
+/// told in time.
+pub(super) struct Learner {
+    path: PathBuf,
+    base: Option<Base>,
+}
+
+impl Learner {
+    /// Reads the rule set that is to be added to. The error was told.
+    pub(super) fn of(path: &Path) -> Result<Self, String> {
+        let base = rule_set::base(None, Some(path)).map_err(|Stop(_)| String::new())?;
+        Ok(Self { path: path.to_path_buf(), base })
+    }
+
+    /// Learns from what the audit file has behind so many octets. The error was told.
+    pub(super) fn learn(self, audit: &Path, before: u64, source: &ConfigSource) -> Result<(), String> {
+        self.add(audit, before, source).map_err(|Stop(_)| String::new())
+    }
+
+    fn add(self, audit: &Path, before: u64, source: &ConfigSource) -> Result<(), Stop> {
+        let loaded = config::load(source, 1, None).map_err(|problems| {
+            show(&problems);
+            Stop(BAD_INPUT)
+        })?;
+        let config = Rules::of(loaded.policy);
+        let tally = input::read_behind(audit, before, &config)?;
+        // A rule set that holds by itself has what the command line allows too.
+        let all = matches!(source, ConfigSource::Run(RunSource { rules: RunRules::Own { .. }, .. }));
+        let settings = Settings { config: &config, base: self.base.as_ref(), ports: &[], all };
+        let report = judge(&tally, &settings);
+        save(&self.path, self.base.as_ref(), &report)?;
+        tell(&report, true);
+        Ok(())
+    }
+}
+
+/// Adds what is new to a rule set, where there is one to add to.
+fn save(path: &Path, base: Option<&Base>, report: &Report) -> Result<(), Stop> {
+    rule_set::check("the learned rules", report.to_rule_set())?;
+    let Some(base) = base else { return Ok(()) };
+    let added = report.new.as_deref().unwrap_or_default().len();
+    rule_set::add(path, base, &report.to_addition(base.file().text()), added)
 }
 
 /// What a person should know beside the output.

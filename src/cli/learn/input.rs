@@ -1,7 +1,7 @@
 //! Reads audit files line by line, in bounded memory, and names the lines that are damaged.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use super::{BAD_INPUT, FAILED, Stop, complain, count, stop};
@@ -37,13 +37,8 @@ pub(super) fn read(files: &[PathBuf], filter: &Filter, skip: bool, rules: &Rules
     let mut tally = Tally::default();
     let mut damaged = 0_u64;
     for path in files {
-        damaged += read_file(path, |sighting| {
-            if !filter.takes(sighting) {
-                return Ok(());
-            }
-            tally
-                .add(sighting, |address| rules.reached(address))
-                .map_err(|full| stop(FAILED, &full.to_string()))
+        damaged += read_file(path, 0, |sighting| {
+            if filter.takes(sighting) { add(&mut tally, sighting, rules) } else { Ok(()) }
         })?;
     }
     match damaged {
@@ -66,14 +61,36 @@ pub(super) fn read(files: &[PathBuf], filter: &Filter, skip: bool, rules: &Rules
     }
 }
 
-/// Hands on what one file tells; the number of its damaged lines.
-fn read_file(path: &Path, mut take: impl FnMut(&Sighting) -> Result<(), Stop>) -> Result<u64, Stop> {
+/// Reads what a regular file has behind so many octets. Damage ends it.
+pub(super) fn read_behind(path: &Path, octets: u64, rules: &Rules) -> Result<Tally, Stop> {
+    let mut tally = Tally::default();
+    match read_file(path, octets, |sighting| add(&mut tally, sighting, rules))? {
+        0 => Ok(tally),
+        _ => Err(stop(BAD_INPUT, "the audit of this run is damaged, so nothing was learned")),
+    }
+}
+
+fn add(tally: &mut Tally, sighting: &Sighting, rules: &Rules) -> Result<(), Stop> {
+    let added = tally.add(sighting, |address| rules.reached(address));
+    added.map_err(|full| stop(FAILED, &full.to_string()))
+}
+
+/// Hands on what one file tells behind so many octets; the number of its damaged lines.
+fn read_file(
+    path: &Path,
+    behind: u64,
+    mut take: impl FnMut(&Sighting) -> Result<(), Stop>,
+) -> Result<u64, Stop> {
     let name = if path.as_os_str() == "-" { "standard input".into() } else { path.display().to_string() };
     let unreadable = |error: io::Error| stop(BAD_INPUT, &format!("{name} can't be read: {error}"));
     let mut input: Box<dyn BufRead> = if path.as_os_str() == "-" {
         Box::new(io::stdin().lock())
     } else {
-        Box::new(BufReader::with_capacity(1 << 16, File::open(path).map_err(unreadable)?))
+        let mut file = File::open(path).map_err(unreadable)?;
+        if behind > 0 {
+            file.seek(SeekFrom::Start(behind)).map_err(unreadable)?;
+        }
+        Box::new(BufReader::with_capacity(1 << 16, file))
     };
     if input.fill_buf().map_err(unreadable)?.starts_with(GZIP) {
         let message = format!("{name} is compressed; unpack it: zcat FILE | egret learn -");

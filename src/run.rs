@@ -1,0 +1,26 @@
+//! `egret run`: a command in a network namespace of its own, which has no interface but the loopback
+//! and one listener on it: this process's.
+//!
+//! The program starts itself once more (`inside`). That process makes the namespace, listens in it,
+//! hands the listening sockets to its parent, gives up what it may, and becomes the command. Never
+//! makes a link to another network, needs no daemon, and keeps nothing that outlives both processes
+//! but a folder that the next run removes.
+
+mod channel;
+mod environment;
+mod inside;
+mod loopback;
+mod outside;
+mod privileges;
+mod scratch;
+mod sockets;
+mod summary;
+mod supervisor;
+
+pub use environment::PROXY;
+pub use inside::become_command;
+pub use outside::{Inside, StartError};
+pub use scratch::Scratch;
+pub use sockets::engine_sockets;
+pub use summary::{Summary, Traffic};
+pub use supervisor::{Ended, Supervisor, end_leftovers};

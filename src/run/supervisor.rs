@@ -1,0 +1,221 @@
+//! Watches over the command: passes on the signals that are meant for it, stops and goes on with it,
+//! and takes what it leaves behind. Ends only when the command has ended.
+
+use std::collections::HashSet;
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{SigSet, Signal as Number};
+use nix::sys::signalfd::SignalFd;
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitOptions, getpid, kill_process, pidfd_open, pidfd_send_signal,
+    set_child_subreaper, wait,
+};
+use tokio::sync::{Notify, oneshot};
+
+/// The signals that are passed on.
+const PASSED_ON: [(Number, Signal); 7] = [
+    (Number::SIGHUP, Signal::HUP),
+    (Number::SIGINT, Signal::INT),
+    (Number::SIGQUIT, Signal::QUIT),
+    (Number::SIGTERM, Signal::TERM),
+    (Number::SIGUSR1, Signal::USR1),
+    (Number::SIGUSR2, Signal::USR2),
+    (Number::SIGWINCH, Signal::WINCH),
+];
+/// `si_code` of a signal that the kernel sends by itself, as for a key on the terminal: the whole
+/// foreground process group has it, the command too.
+const SI_KERNEL: i32 = 0x80;
+/// Who stops a process group reaches its members one after the other.
+const TOGETHER: Duration = Duration::from_millis(50);
+/// What is left of the command may take this long to end by itself.
+const LEAVING: Duration = Duration::from_secs(2);
+/// And this long after it was killed.
+const KILLED: Duration = Duration::from_secs(1);
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// How the command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// With this exit status.
+    Exited(u8),
+    /// By this signal.
+    Signalled(u8),
+}
+
+impl Ended {
+    /// The exit status that tells of it, as shells have it.
+    #[must_use]
+    pub const fn status(self) -> u8 {
+        match self {
+            Self::Exited(status) => status,
+            Self::Signalled(number) => 128_u8.saturating_add(number),
+        }
+    }
+}
+
+/// What happens to the command, from now on.
+#[derive(Debug)]
+pub struct Supervisor {
+    ended: oneshot::Receiver<Ended>,
+    over: Arc<AtomicBool>,
+    hurry: Arc<Notify>,
+}
+
+impl Supervisor {
+    /// Holds signals back from this thread and those that it makes, until `begin` passes them on:
+    /// none of them must end this process before the command.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn hold_signals() -> io::Result<()> {
+        Ok(held().thread_block()?)
+    }
+
+    /// Begins to watch over the process that becomes the command. Processes that its end makes
+    /// orphans become this process's children.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn begin(pid: Pid) -> io::Result<Self> {
+        set_child_subreaper(Some(getpid()))?;
+        let command = Arc::new(pidfd_open(pid, PidfdFlags::empty())?);
+        let signals = SignalFd::new(&held())?;
+        let (over, hurry) = (Arc::new(AtomicBool::new(false)), Arc::new(Notify::new()));
+        let (tell, ended) = oneshot::channel();
+        let (to, done, hurried) = (Arc::clone(&command), Arc::clone(&over), Arc::clone(&hurry));
+        thread::Builder::new()
+            .name("signals".to_owned())
+            .spawn(move || pass_on(&signals, &to, &done, &hurried))?;
+        let done = Arc::clone(&over);
+        thread::Builder::new().name("wait".to_owned()).spawn(move || {
+            let end = watch(pid, &command);
+            done.store(true, Ordering::SeqCst);
+            // Nobody may want to know.
+            let _ = tell.send(end);
+        })?;
+        Ok(Self { ended, over, hurry })
+    }
+
+    /// Waits for the end of the command.
+    pub async fn ended(&mut self) -> Ended {
+        // The thread tells before it ends, unless it panics.
+        (&mut self.ended).await.unwrap_or(Ended::Exited(u8::MAX))
+    }
+
+    /// Waits for a signal after the end of the command: somebody is in a hurry.
+    pub async fn hurry(&self) {
+        debug_assert!(self.over.load(Ordering::SeqCst), "the command has ended");
+        self.hurry.notified().await;
+    }
+}
+
+fn held() -> SigSet {
+    PASSED_ON.iter().map(|(number, _)| *number).collect()
+}
+
+fn pass_on(signals: &SignalFd, command: &OwnedFd, over: &AtomicBool, hurry: &Notify) {
+    loop {
+        let Ok(Some(received)) = signals.read_signal() else { continue };
+        if over.load(Ordering::SeqCst) {
+            hurry.notify_one();
+            continue;
+        }
+        let known =
+            PASSED_ON.iter().find(|(number, _)| u32::try_from(*number as i32) == Ok(received.ssi_signo));
+        if let (Some((_, signal)), true) = (known, received.ssi_code != SI_KERNEL) {
+            // It may have ended just now.
+            let _ = pidfd_send_signal(command, *signal);
+        }
+    }
+}
+
+/// Waits for the command and for every orphan before its end.
+fn watch(pid: Pid, command: &OwnedFd) -> Ended {
+    loop {
+        let Ok(Some((child, status))) = wait(WaitOptions::UNTRACED) else {
+            // Somebody else has waited for it; there is nothing more to know.
+            return Ended::Exited(u8::MAX);
+        };
+        if child != pid {
+            continue;
+        }
+        let octet = |number: i32| u8::try_from(number).unwrap_or(u8::MAX);
+        if let Some(code) = status.exit_status() {
+            return Ended::Exited(octet(code));
+        }
+        if let Some(number) = status.terminating_signal() {
+            return Ended::Signalled(octet(number));
+        }
+        if status.stopped() {
+            stop_with(pid, command);
+        }
+    }
+}
+
+/// Stops this process too, so that whoever started it has the terminal back; when it goes on, so
+/// does the command.
+fn stop_with(pid: Pid, command: &OwnedFd) {
+    // A key on the terminal has stopped both, and both may go on already.
+    thread::sleep(TOGETHER);
+    if state_of(pid) != Some('T') {
+        return;
+    }
+    let _ = kill_process(getpid(), Signal::STOP);
+    let _ = pidfd_send_signal(command, Signal::CONT);
+}
+
+/// The state of a process, as in `ps`.
+fn state_of(pid: Pid) -> Option<char> {
+    stat_of(pid.as_raw_nonzero().get()).map(|(state, _)| state)
+}
+
+/// The state of a process and its parent.
+fn stat_of(pid: i32) -> Option<(char, i32)> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // Behind the name in parentheses, which may hold anything.
+    let (_, rest) = text.rsplit_once(')')?;
+    let mut fields = rest.split_whitespace();
+    Some((fields.next()?.chars().next()?, fields.next()?.parse().ok()?))
+}
+
+/// Ends what the command has left running: it would have no network any more, and nobody to end it.
+/// Gives their number. Blocks for a while.
+#[must_use]
+pub fn end_leftovers() -> usize {
+    let began = Instant::now();
+    let mut seen = HashSet::new();
+    loop {
+        while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
+        let left = children();
+        if left.is_empty() || began.elapsed() > LEAVING + KILLED {
+            return seen.len();
+        }
+        let late = began.elapsed() > LEAVING;
+        for child in left {
+            // Not reaped yet, so the number is nobody else's.
+            let Some(pid) = Pid::from_raw(child) else { continue };
+            if seen.insert(child) && !late {
+                let _ = kill_process(pid, Signal::TERM);
+                // One that is stopped would not hear of it.
+                let _ = kill_process(pid, Signal::CONT);
+            } else if late {
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// The processes whose parent this one is.
+fn children() -> Vec<i32> {
+    let own = getpid().as_raw_nonzero().get();
+    let Ok(list) = fs::read_dir("/proc") else { return Vec::new() };
+    let numbers = list.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    numbers.filter(|pid| stat_of(*pid).is_some_and(|(state, parent)| parent == own && state != 'Z')).collect()
+}
