@@ -8,6 +8,7 @@ use crate::project::{POLICY, Project, images};
 const WORK: &[(&str, &str)] = &[
     ("curl -sS http://allowed.example/", "the page"),
     ("curl -sS https://allowed.example/", "the page"),
+    ("curl -sS --proxy socks5h://egret:3128 https://allowed.example/", "the page"),
     ("wget -qO- http://allowed.example/", "the page"),
     ("wget -qO- --ca-certificate=/tls/ca.crt https://allowed.example/", "the page"),
     ("git clone -q http://git.example/nest.git plain && cat plain/README", "the repository"),
@@ -58,6 +59,7 @@ apt-get -qq update && apt-get -qq download bittern && ls *.deb",
 const FAIL: &[(&str, &str)] = &[
     ("curl -sSf http://refused.example/", "403"),
     ("curl -sSv https://refused.example/", "403 egret domain_not_allowed"),
+    ("curl -sS --proxy socks5h://egret:3128 http://refused.example/", "SOCKS5"),
     ("wget -O- http://refused.example/", "403 egret domain_not_allowed"),
     ("wget -O- https://refused.example/", "egret domain_not_allowed"),
     ("git clone http://refused.example/nest.git", "403"),

@@ -181,8 +181,8 @@ networks:
     assert_eq!(scene.tries(&sandbox, &["tcp:{i}:{port}", "icmp:{i}"]), ["reached", "reached"]);
 
     scene.project.copy((&egret, "/egret"), &[&sandbox], "/tmp/egret");
-    let probe = "/tmp/egret probe --no-defaults --allowed http://allowed.example/";
-    let (done, printed) = scene.project.shell_in(&sandbox, probe);
+    let probe = "/tmp/egret probe --no-defaults --allowed http://allowed.example/ --dns-name example.org --listener {g}:53";
+    let (done, printed) = scene.project.shell_in(&sandbox, &scene.fill(probe));
     let gateway = scene.fill("gateway {i}");
     let failed: Vec<&str> = printed.lines().filter(|line| line.starts_with("FAIL ")).collect();
     assert!(!done && failed.len() == 1 && failed[0].contains(&gateway), "{printed}");

@@ -25,6 +25,7 @@ mod alike;
 mod clients;
 mod isolation;
 mod life;
+mod names;
 mod probe;
 mod project;
 mod readme;

@@ -22,12 +22,13 @@ fn the_probe_passes_in_the_sandbox_and_fails_on_an_ordinary_network() {
     project.copy((&egret, "/egret"), &[&sandbox, &outsider], "/tmp/egret");
 
     let [site, elsewhere] = [3, 4].map(|last| project.outside(last));
+    let listener = format!("--listener {}:53", project.inside(2));
     let places = format!(
         "--no-defaults --target tcp:{elsewhere}:80 --target tcp:{elsewhere}:443 --target tcp:{site}:7007 \
          --target dns:{site} --target icmp:{elsewhere} --dns-name refused.example \
          --allowed http://allowed.example/ --allowed https://allowed.example/ \
          --refused http://refused.example/ --refused https://refused.example/ \
-         --redirect http://allowed.example/away"
+         --redirect http://allowed.example/away {listener}"
     );
     let baseline = format!("/tmp/egret probe --baseline --write /tmp/base.json {places}");
     let (done, printed) = project.shell_in(&outsider, &baseline);
@@ -48,7 +49,9 @@ fn the_probe_passes_in_the_sandbox_and_fails_on_an_ordinary_network() {
     }
 
     // Without one too, as docs/container.md has it typed.
-    let (done, printed) = project.shell_in(&sandbox, "/tmp/egret probe --allowed http://allowed.example/");
+    let typed =
+        format!("/tmp/egret probe --allowed http://allowed.example/ --dns-name example.org {listener}");
+    let (done, printed) = project.shell_in(&sandbox, &typed);
     assert!(done && printed.lines().last().unwrap().starts_with("PASS: "), "{printed}");
 
     let (done, printed) = project.shell_in(&outsider, &inside);
