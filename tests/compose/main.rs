@@ -35,4 +35,5 @@ mod steps;
 #[path = "../support/mod.rs"]
 mod support;
 mod tokens;
+mod transparent;
 mod watch;
