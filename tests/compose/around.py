@@ -1,9 +1,9 @@
 """Tries to get around the proxy, and says what came of each try: a line `KIND TARGET OUTCOME`.
 
-Arguments: `tcp:HOST:PORT`, `udp:HOST:PORT` (a DNS question; any answer counts), `icmp:HOST` and
-`raw:GATEWAY:SOURCE:TARGET` (a frame to the hardware address of GATEWAY, with a packet to TARGET in it).
-`reached` is the outcome where something answered; else it is how it failed, of what answers nothing
-by itself `no answer`.
+Arguments: `tcp:HOST:PORT`, `udp:HOST:PORT` (a DNS question; any answer counts), `icmp:HOST`,
+`onlink:HOST:PORT` (a datagram past the routes) and `raw:GATEWAY:SOURCE:TARGET` (a frame to the
+hardware address of GATEWAY, with a packet to TARGET in it). `reached` is the outcome where something
+answered; else it is how it failed, of what answers nothing by itself `no answer`.
 """
 
 import concurrent.futures
@@ -37,6 +37,15 @@ def udp(host, port):
         client.send(QUESTION)
         client.recv(512)
     return "reached"
+
+
+def onlink(host, port):
+    """A datagram to an address as if it were on this network, whatever the routes say."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"eth0\0")
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_DONTROUTE, 1)
+        client.sendto(b"onlink", (host, int(port)))
+    return "sent"
 
 
 def icmp(host):

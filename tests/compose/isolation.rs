@@ -1,9 +1,13 @@
 //! What a sandbox can do past egret: nothing. And that the same tries lead somewhere from elsewhere,
 //! or where a setting of `compose.yaml` is missing.
 
-use std::net::TcpListener;
+use std::fs;
+use std::net::{TcpListener, UdpSocket};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
 
-use crate::project::{POLICY, Project, docker, images};
+use crate::project::{POLICY, Project, docker, images, success};
 use crate::watch::Watch;
 
 /// Connections, questions and pings to all that a sandbox could want to reach, and how they must end
@@ -186,4 +190,46 @@ networks:
     let gateway = scene.fill("gateway {i}");
     let failed: Vec<&str> = printed.lines().filter(|line| line.starts_with("FAIL ")).collect();
     assert!(!done && failed.len() == 1 && failed[0].contains(&gateway), "{printed}");
+}
+
+/// A table of packet filter rules, removed when dropped.
+struct Table(String);
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        let _ = Command::new("nft").args(["delete", "table", "inet", &self.0]).output();
+    }
+}
+
+/// What `docs/container.md` says about datagrams, both that they arrive and how to have them dropped.
+#[test]
+fn datagrams_to_this_machine_are_dropped_where_its_rules_say_so() {
+    let Some(scene) = Scene::set("") else { return };
+    let sandbox = scene.project.container("sandbox");
+    let service = UdpSocket::bind("0.0.0.0:0").unwrap();
+    service.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let datagram = format!("onlink:{{o}}:{}", service.local_addr().unwrap().port());
+    let arrives = || {
+        assert_eq!(scene.tries(&sandbox, &[&datagram]), ["sent"]);
+        service.recv(&mut [0; 64]).is_ok()
+    };
+    // Where routes back are asked for strictly, the kernel drops it without any rule.
+    let filters = ["all", "default"].map(|name| {
+        fs::read_to_string(format!("/proc/sys/net/ipv4/conf/{name}/rp_filter")).unwrap().trim().to_owned()
+    });
+    assert_eq!(arrives(), filters.iter().max().unwrap() != "1", "rp_filter: {filters:?}");
+
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/container.md");
+    let page = fs::read_to_string(page).unwrap();
+    let start = page.find("bridge=br-").unwrap();
+    let typed = page[start..].split("```").next().unwrap().replace("sudo ", "");
+    let network = scene.project.network("inside");
+    let table = Table(network.replace('-', "_"));
+    let typed = typed
+        .replace("table inet egret_inside", &format!("table inet {}", table.0))
+        .replace("egret_inside", &network);
+    success(Command::new("sh").args(["-ec", &typed]).output().unwrap(), &[&typed]);
+    assert!(!arrives(), "a datagram passed the rule");
+    // And the sandbox still works.
+    assert_eq!(scene.project.shell("curl -sS http://allowed.example/"), (true, "the page\n".to_owned()));
 }
