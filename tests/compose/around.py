@@ -44,6 +44,7 @@ def onlink(host, port):
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"eth0\0")
         client.setsockopt(socket.SOL_SOCKET, socket.SO_DONTROUTE, 1)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
         client.sendto(b"onlink", (host, int(port)))
     return "sent"
 
