@@ -15,7 +15,7 @@ use crate::support::sink::{Script, Sink};
 use crate::support::wait_for;
 use crate::support::witness::Witness;
 use crate::support::world::{self, CLIENT, DNS_ADDRESS, World};
-use crate::ways::{Place, Told, WAYS, Way};
+use crate::ways::{self, Place, Told, UNAWARE, WAYS, Way};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 /// For a dial that follows a refusal.
@@ -27,6 +27,8 @@ struct Bench {
     sink: Sink,
     dns: DnsServer,
     witness: Witness,
+    /// Does the system divert connections to egret?
+    diverts: bool,
     _world: World,
 }
 
@@ -37,9 +39,20 @@ impl Bench {
         let dns_address = SocketAddr::new(DNS_ADDRESS.parse().unwrap(), 53);
         let dns = DnsServer::start(dns_address, |_| Ipv4Addr::new(151, 101, 66, 66)).unwrap();
         let config = format!("[dns]\nservers = [\"{dns_address}\"]\n{POLICY}");
-        let egret = Egret::with(config).socks(SocksAt::OwnPort).start();
-        let witness = Witness::open(vec![CLIENT.parse().unwrap()], dns_address).unwrap();
-        Self { egret, sink, dns, witness, _world: world }
+        let egret = Egret::with(config).socks(SocksAt::OwnPort).listen_lines(ways::LISTEN).start();
+        let clients = [CLIENT, UNAWARE[0], UNAWARE[1]].map(|address| address.parse().unwrap());
+        let witness = Witness::open(clients.to_vec(), dns_address).unwrap();
+        let diverted = ways::divert();
+        if let Err(missing) = &diverted {
+            assert!(std::env::var("CI").as_deref() != Ok("true"), "nothing can be diverted: {missing}");
+            println!("diverted connections are not tried: {missing}");
+        }
+        Self { egret, sink, dns, witness, diverts: diverted.is_ok(), _world: world }
+    }
+
+    /// The ways that there are here.
+    fn ways(&self) -> impl Iterator<Item = &'static Way> {
+        WAYS.iter().filter(|way| self.diverts || way.protocol != ways::DIVERTED)
     }
 
     /// Asks for the place of a row by one way; its decision and all that is wrong.
@@ -147,7 +160,7 @@ fn try_every_way_in() {
     let mut tried = 0;
     for row in ROWS {
         let mut first: Option<(&str, Value)> = None;
-        for way in WAYS.iter().filter(|way| way.tunnels || row.inside.is_none()) {
+        for way in bench.ways().filter(|way| way.tunnels || row.inside.is_none()) {
             let Some((decision, problems)) = bench.run(way, row) else { continue };
             tried += 1;
             let host = String::from_utf8_lossy(row.host);
@@ -190,7 +203,7 @@ fn reach_for_the_listeners() {
     let own = Answer::address(Ipv4Addr::LOCALHOST.into());
     bench.dns.reset(HashMap::from([("own.test".to_owned(), vec![own])]), None);
     for port in [bench.egret.proxy.port(), bench.egret.socks.port(), bench.egret.control.port()] {
-        for way in WAYS {
+        for way in bench.ways() {
             for host in ["127.0.0.1", "own.test"] {
                 let Some(told) = (way.ask)(&bench.egret, &Place { host: host.as_bytes(), port }) else {
                     continue;
@@ -216,7 +229,7 @@ fn observe_every_way_in() {
     bench.egret.configure(&format!("[dns]\nservers = [\"{DNS_ADDRESS}:53\"]\n{text}"));
     assert_eq!(bench.egret.reload().status, 200);
     bench.egret.audit_news();
-    for way in WAYS {
+    for way in bench.ways() {
         // What only the allow rules refuse passes; private and denied places do not.
         for (host, verdict) in [
             ("elsewhere.test", "would_deny"),

@@ -14,6 +14,10 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 /// Connects from a given local address.
 pub fn connect_from(source: IpAddr, target: SocketAddr) -> io::Result<TcpStream> {
     let socket = Socket::new(Domain::for_address(target), Type::STREAM, None)?;
+    if source.is_ipv6() {
+        // In a closed world every address is local, but none is set up that others could choose.
+        socket.set_freebind_v6(true)?;
+    }
     socket.bind(&SocketAddr::new(source, 0).into())?;
     socket.connect_timeout(&target.into(), CONNECT_LIMIT)?;
     let stream = TcpStream::from(socket);
