@@ -126,7 +126,14 @@ impl Visit<'_> {
                 self.send(&Method::Login.message()).await?;
                 self.log_in().await?
             }
-            Err(refusal) => return Err(self.refuse(None, refusal, &Method::NotAcceptable.message()).await),
+            Err(refusal) => {
+                // Known or not: a request that is none uses up the rate of whoever is known.
+                let client = match refusal.reason {
+                    Reason::BadRequest => self.by_source().ok(),
+                    _ => None,
+                };
+                return Err(self.refuse(client.as_ref(), refusal, &Method::NotAcceptable.message()).await);
+            }
         };
         let destination = self.request(&client).await?;
         Ok((client, destination))

@@ -165,6 +165,14 @@ fn the_method_is_what_the_policy_asks_for() {
     assert_eq!(socks::reply(&mut client), 2);
     let record = setup.decision();
     assert_eq!((&record["sandbox"], &record["reason"]), (&"by-source".into(), &"domain_not_allowed".into()));
+    // It stays so where it offers nothing that is understood.
+    assert_eq!(setup.method("127.0.0.1", &[5, 1, 1]).1, 255);
+    let record = setup.decision();
+    assert_eq!(
+        (&record["sandbox"], &record["reason"]),
+        (&"by-source".into(), &"bad_request".into()),
+        "{record}"
+    );
     // Whoever offers credentials is asked for them.
     assert_eq!(setup.method("127.0.0.1", &[5, 3, 0, 1, 2]).1, 2);
     // An address that has to send a token, and one that nothing identifies.
