@@ -122,12 +122,11 @@ fn interface(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// A name of a table.
+/// A name of a table that is egret's: `--table filter` would put our rules in place of a firewall.
 fn table(text: &str) -> Result<String, String> {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-    let begins = text.starts_with(|first: char| first.is_ascii_alphabetic());
-    if !begins || text.len() > 32 || !text.bytes().all(fits) {
-        return Err("write a word of up to 32 letters, digits and _".to_owned());
+    if !text.starts_with("egret") || text.len() > 32 || !text.bytes().all(fits) {
+        return Err("write a word of up to 32 letters, digits and _ that begins with `egret`".to_owned());
     }
     Ok(text.to_owned())
 }

@@ -53,7 +53,7 @@ struct Rules {
 
 impl Rules {
     fn apply(egret: &Egret, bridge: &str) -> Self {
-        let rules = Self { table: bridge.replace('-', "_") };
+        let rules = Self { table: format!("egret_{}", bridge.replace('-', "_")) };
         let mut command = Command::new(BINARY);
         command.args(["nft", "--interface", bridge, "--table", &rules.table, "--apply", "--config"]);
         success(command.arg(egret.config_file()).output().unwrap(), &["egret nft --apply"]);
