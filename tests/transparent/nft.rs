@@ -161,12 +161,7 @@ fn a_namespace_shared_with_egret(site) {
     assert!(output.status.success(), "{}", text(&output.stderr));
     site.reload(|config| config.replace("\"10.77.1.0/24\"", "\"44.77.0.1/32\", \"10.77.1.0/24\""));
     let as_user = |arguments: &[&str]| {
-        let output = Command::new("setpriv")
-            .args(["--reuid", "65534", "--clear-groups", "curl", "--noproxy", "*", "-sS", "--max-time", "30"])
-            .args(arguments)
-            .output()
-            .unwrap();
-        format!("{}{}", text(&output.stdout), text(&output.stderr))
+        as_somebody(&[&["curl", "--noproxy", "*", "-sS", "--max-time", "30"], arguments].concat())
     };
     let to = format!("ok.test:80:{REFUSED}");
     assert_eq!(as_user(&["--resolve", &to, "http://ok.test/"]), "GET / ok.test\n");
@@ -174,9 +169,35 @@ fn a_namespace_shared_with_egret(site) {
     assert!(refused.contains("address_not_allowed"), "{refused}");
     let control = as_user(&["--max-time", "3", "http://10.77.1.1:3129/readyz"]);
     assert!(control.contains("timed out"), "{control}");
-    let code = format!("import socket\nsocket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('{REFUSED}', 53))");
-    let _ = Command::new("setpriv").args(["--reuid", "65534", "--clear-groups", "python3", "-c", &code]).output();
+    let tried = as_somebody(&["/usr/bin/python3", "-c", KNOCK, &format!("udp|{REFUSED}|53")]);
+    assert!(tried.contains("udp"), "{tried}");
     site.assert_untouched(&[REFUSED]);
+}
+}
+
+in_site! {
+/// A resolver on the loopback asks servers outside whatever it is asked, and so carries data out: that
+/// of the system, and the one that container engines put at 127.0.0.11, at any port.
+fn resolvers_of_a_shared_namespace(site) {
+    let resolvers = ["127.0.0.53:53", "127.0.0.11:45000", "[::1]:53"].map(|at| UdpSocket::bind(at).unwrap());
+    let service = UdpSocket::bind("127.0.0.1:5000").unwrap();
+    let by_tcp = TcpListener::bind("127.0.0.53:53").unwrap();
+    for socket in resolvers.iter().chain([&service]) {
+        socket.set_nonblocking(true).unwrap();
+    }
+    let ask = || {
+        let places =
+            ["udp|127.0.0.53|53", "udp|127.0.0.11|45000", "udp|::1|53", "udp|127.0.0.1|5000", "tcp|127.0.0.53|53"];
+        let said = as_somebody(&[&["/usr/bin/python3", "-c", KNOCK], &places[..]].concat());
+        let heard = |socket: &UdpSocket| socket.recv(&mut [0; 2000]).is_ok();
+        (resolvers.each_ref().map(heard), heard(&service), waiting(&by_tcp), said)
+    };
+    let (asked, served, connected, said) = ask();
+    assert_eq!((asked, served, connected), ([true; 3], true, 1), "{said}");
+    let output = site.nft(&["--user", "0", "--apply"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let (asked, served, connected, said) = ask();
+    assert_eq!((asked, served, connected), ([false; 3], true, 0), "{said}");
 }
 }
 
@@ -203,6 +224,17 @@ fn by_tproxy(site) {
     assert_eq!(originals, [REFUSED, ALLOWED, REFUSED_6, REFUSED]);
     site.assert_untouched(&[REFUSED, REFUSED_6]);
 }
+}
+
+/// What a program says that runs as a user who is neither root nor egret. It finds nothing in root's
+/// own folders.
+fn as_somebody(arguments: &[&str]) -> String {
+    let output = Command::new("setpriv")
+        .args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--"])
+        .args(arguments)
+        .output()
+        .unwrap();
+    format!("{}{}", text(&output.stdout), text(&output.stderr))
 }
 
 /// All rules of the namespace.

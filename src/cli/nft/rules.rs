@@ -19,6 +19,10 @@ const NEIGHBOURS: &str =
 const REPLIES: &str = "ct direction reply ct state established accept";
 /// DNS, and DNS over TLS, to anyone else than egret.
 const FOREIGN_DNS: &str = "tcp dport { 53, 853 } drop";
+/// The same in datagrams.
+const FOREIGN_DATAGRAMS: &str = "udp dport { 53, 853 } drop";
+/// Where container engines answer DNS within a container's own namespace, behind a port of any number.
+const ENGINE: &str = "ip daddr 127.0.0.11 drop";
 
 /// Which traffic the rules are about.
 pub(super) enum Side {
@@ -119,9 +123,10 @@ fn write_user(out: &mut String, user: u32, doors: &Doors) {
     let marked = format!("ct mark {MARK:#x} accept");
     let local = "fib daddr type local accept";
     let control = format!("{} drop", place(doors.control, "tcp"));
-    let dns = "fib daddr type != local tcp dport { 53, 853 } drop";
-    let tcp = "meta l4proto tcp accept";
-    let leave = [own.as_str(), &marked, &control, NEIGHBOURS, REPLIES, dns, local, tcp, "drop"];
+    let listeners = doors.accepts();
+    let mut leave = vec![own.as_str(), &marked, &control, NEIGHBOURS, REPLIES];
+    leave.extend(listeners.iter().map(String::as_str));
+    leave.extend([FOREIGN_DNS, FOREIGN_DATAGRAMS, ENGINE, local, "meta l4proto tcp accept", "drop"]);
     chain(out, "leave", "filter hook output priority mangle", &leave);
 
     let mut divert = vec![marked.as_str(), local];
