@@ -55,7 +55,7 @@ pub async fn serve_either(gate: Arc<Gate>, socket: TcpStream, peer: SocketAddr) 
 pub async fn serve(gate: Arc<Gate>, stream: Stream, peer: SocketAddr) -> Option<Connected> {
     let deadline = Instant::now() + gate.egress.timeouts().idle;
     let wire = Wire::new(stream, gate.egress.timeouts().body);
-    let mut visit = Visit { gate: &gate, wire, peer, deadline, begun: false };
+    let mut visit = Visit { gate: &gate, wire, peer, deadline, begun: false, asked: false };
     let asked = tokio::select! {
         asked = visit.negotiate() => asked,
         // Only what has been asked is still answered.
@@ -108,6 +108,8 @@ struct Visit<'a> {
     /// Until something has arrived that of an idle connection, then that of a request head.
     deadline: Instant,
     begun: bool,
+    /// Was it asked for credentials? Then its address no longer says who it is.
+    asked: bool,
 }
 
 /// What a message was read as: what became of it, or the fault.
@@ -123,6 +125,7 @@ impl Visit<'_> {
                 client
             }
             Ok(Choice::Login) => {
+                self.asked = true;
                 self.send(&Method::Login.message()).await?;
                 self.log_in().await?
             }
@@ -236,7 +239,7 @@ impl Visit<'_> {
                     self.deadline = Instant::now() + self.gate.egress.timeouts().header;
                 }
                 Err(_) if self.begun => {
-                    let by_source = self.by_source().ok();
+                    let by_source = if self.asked { None } else { self.by_source().ok() };
                     let refusal = Refusal::new(Reason::BadRequest).with_detail(TOO_SLOW);
                     return Err(self.refuse(client.or(by_source.as_ref()), refusal, late).await);
                 }

@@ -144,6 +144,24 @@ fn bad_credentials_never_fall_back_to_the_address() {
 }
 
 #[test]
+fn a_login_that_does_not_arrive_is_nobodys() {
+    let setup = Setup::new();
+    for part in [&b"\x01"[..], b"\x01\x07agent-7\x40abc"] {
+        let (mut client, method) = setup.method("127.0.0.1", &LOGIN_HELLO);
+        assert_eq!(method, 2);
+        client.send(part);
+        assert_eq!(client.until_end(), [1, 1]);
+        let record = setup.decision();
+        assert!(record["detail"].as_str().unwrap().contains("in time"), "{record}");
+        assert_eq!(
+            (&record["reason"], &record["sandbox"]),
+            (&"bad_request".into(), &Value::Null),
+            "{record}"
+        );
+    }
+}
+
+#[test]
 fn guessing_is_slowed_down() {
     let setup = Setup::new();
     let (user, password) = setup.login(&[]);
