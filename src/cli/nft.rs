@@ -59,9 +59,18 @@ impl NftArgs {
             Ok(loaded) => loaded,
             Err(code) => return code,
         };
+        let absent = absent(&side);
         let rules = RuleSet { table: &self.table, side, tproxy: self.tproxy };
         match rules.text(&loaded.settings.listen) {
-            Ok(text) if self.apply => run_nft(&text),
+            Ok(text) if self.apply => {
+                let code = run_nft(&text);
+                if let (OK, Some(name)) = (code, absent) {
+                    complain(&format!(
+                        "there is no interface `{name}` here: until there is, the rules divert and drop nothing of it"
+                    ));
+                }
+                code
+            }
             Ok(text) => say(&text),
             Err(message) => {
                 complain(&message);
@@ -69,6 +78,21 @@ impl NftArgs {
             }
         }
     }
+}
+
+/// The first of the interfaces that this namespace does not have, or not yet. A name that was
+/// mistyped would leave all ways open without a word.
+fn absent(side: &Side) -> Option<String> {
+    let Side::Interfaces(names) = side else { return None };
+    // Follows the namespace of the process, as /sys does not. Two lines of headings stand before.
+    let list = std::fs::read_to_string("/proc/self/net/dev").ok()?;
+    let present: Vec<_> =
+        list.lines().skip(2).filter_map(|line| Some(line.rsplit_once(':')?.0.trim())).collect();
+    let is_there = |name: &&String| match name.strip_suffix('*') {
+        Some(begin) => present.iter().any(|present| present.starts_with(begin)),
+        None => present.contains(&name.as_str()),
+    };
+    names.iter().find(|name| !is_there(name)).cloned()
 }
 
 /// Hands one transaction to `nft`.

@@ -154,6 +154,17 @@ fn what_is_missing_is_named_and_nothing_is_changed(site) {
 }
 
 in_site! {
+/// The bridge of an engine may come after the rules, but a name that was mistyped is to be seen.
+fn an_interface_that_is_not_there_is_named(site) {
+    for (name, absent) in [("sb0", false), ("sb*", false), ("sb9", true), ("b*", true), ("sb", true)] {
+        let output = site.nft(&["--interface", "out0", "--interface", name, "--apply"]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        assert_eq!(text(&output.stderr).contains(&format!("no interface `{name}`")), absent, "{name}");
+    }
+}
+}
+
+in_site! {
 /// Instead of an interface, all that others than egret send from its own namespace.
 fn a_namespace_shared_with_egret(site) {
     // Egret runs as this user, root; the sandbox as another one.
