@@ -19,6 +19,7 @@ mod attacks;
 mod carrying;
 mod identities;
 mod messages;
+mod questions;
 mod rows;
 #[path = "../support/mod.rs"]
 mod support;

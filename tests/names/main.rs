@@ -13,7 +13,6 @@
 )]
 
 mod answers;
-mod asker;
 mod hostile;
 mod limits;
 mod refusals;
@@ -26,6 +25,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
 
 use serde_json::Value;
+use support::asker;
 use support::dns_message::{A, AAAA};
 use support::dns_server::{Answer, DnsServer};
 use support::egret::{Builder, Egret};

@@ -8,6 +8,7 @@
 
 use std::time::{Duration, Instant};
 
+pub mod asker;
 pub mod black_hole;
 pub mod client;
 pub mod digest;

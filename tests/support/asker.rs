@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::time::Duration;
 
-use crate::support::dns_message::{OPT, wire_name};
+use super::dns_message::{OPT, wire_name};
 
 /// Longer than any look-up takes, also on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -24,8 +24,13 @@ impl Question {
 
     /// `payload` is the size of UDP answers that the client's OPT record offers, if it has one.
     pub fn with(name: &str, kind: u16, payload: Option<u16>) -> Self {
+        Self::for_octets(&wire_name(name), kind, payload)
+    }
+
+    /// `name` as it stands on the wire.
+    pub fn for_octets(name: &[u8], kind: u16, payload: Option<u16>) -> Self {
         let mut octets = vec![0xbe, 0xef, 0x01, 0, 0, 1, 0, 0, 0, 0, 0, u8::from(payload.is_some())];
-        octets.extend(wire_name(name));
+        octets.extend(name);
         octets.extend(kind.to_be_bytes());
         octets.extend([0, 1]);
         if let Some(payload) = payload {
