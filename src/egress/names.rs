@@ -22,6 +22,9 @@ use crate::resolve::ResolveError;
 /// a moved name count soon; nothing that is dialled depends on it.
 const TTL: (u64, u64) = (1, 60);
 
+/// Where a service is that names no port (RFC 9460 section 9.1).
+const HTTPS_PORT: u16 = 443;
+
 /// Codes of extended errors (RFC 8914 section 4).
 mod extended {
     pub(super) const OTHER: u16 = 0;
@@ -228,7 +231,7 @@ impl Egress {
         let checked = |address: IpAddr| pinned.contains(&address);
         let mut out = Vec::new();
         for service in services {
-            if service.port.is_some_and(|port| !may_reach(&policy, client, name, port, pinned)) {
+            if !may_reach(&policy, client, name, service.port.unwrap_or(HTTPS_PORT), pinned) {
                 continue;
             }
             let mut service = service.clone();

@@ -126,8 +126,11 @@ fn services_come_without_keys_for_hidden_names() {
     let lying = https(json!({ "priority": 4, "target": ".", "ipv4hint": ["10.0.0.1"] }));
     let script =
         Answer { https: vec![own, aside, alias, port(80), port(8443), lying], ..at("93.184.215.14", 300) };
-    let dns = server(&[("www.allowed.test", script)]);
-    let egret = egret(&dns, TREE);
+    let plain =
+        Answer { https: vec![https(json!({ "priority": 1, "target": "." }))], ..at("93.184.215.14", 300) };
+    let dns = server(&[("www.allowed.test", script), ("half.other.test", plain)]);
+    let half = "[[policy.p.allow]]\ndomains = [\"half.other.test\"]\nports = [80]\n";
+    let egret = egret(&dns, &format!("{TREE}{half}"));
     let answer = ask(egret.names, &Question::new("www.allowed.test", HTTPS));
     assert_eq!(answer.rcode, 0);
     let priorities: Vec<_> = answer.records.iter().map(|record| record.data[1]).collect();
@@ -139,6 +142,9 @@ fn services_come_without_keys_for_hidden_names() {
     assert!(!answer.octets.windows(4).any(|four| four == b"ECH!"));
     assert!(upstream(&dns).contains(&("www.allowed.test".to_owned(), "HTTPS".to_owned())));
     assert_eq!(last(&egret)["qtype"], "HTTPS");
+    // Without a port it is 443, and a client would go there instead of where it may go.
+    let answer = ask(egret.names, &Question::new("half.other.test", HTTPS));
+    assert_eq!((answer.rcode, answer.records.len()), (0, 0));
     // A name without such records has none, and says so.
     let answer = ask(egret.names, &Question::new("plain.allowed.test", HTTPS));
     assert_eq!((answer.rcode, answer.records.len()), (0, 0));
