@@ -36,7 +36,10 @@ const MOST_IDLE: usize = 1024;
 const MOST_LOOK_UPS: usize = 1024;
 /// Most questions for names in datagrams that wait for their answers at once.
 const MOST_QUESTIONS: usize = 1024;
-/// The share of the ceiling that one client address may take, in quarters.
+/// Most of them of one client address. So many are ahead of another client's question at most, while
+/// one within its default limits has hardly more under way at the slowest of servers.
+const MOST_QUESTIONS_PER_CLIENT: usize = MOST_QUESTIONS / 8;
+/// The share of the ceiling on connections that one client address may take, in quarters.
 const QUARTERS_PER_CLIENT: usize = 3;
 
 /// Opens a listening socket for the runtime.
@@ -160,8 +163,8 @@ impl Server {
     pub fn new(gate: Arc<Gate>, ceiling: usize) -> Self {
         Self {
             gate,
-            room: Room::new(ceiling),
-            questions: Room::new(MOST_QUESTIONS),
+            room: Room::new(ceiling, ceiling * QUARTERS_PER_CLIENT / 4),
+            questions: Room::new(MOST_QUESTIONS, MOST_QUESTIONS_PER_CLIENT),
             strangers: Arc::default(),
             tasks: TaskTracker::new(),
         }
@@ -255,21 +258,22 @@ struct Room {
     slots: Arc<Semaphore>,
     clients: Clients,
     ceiling: usize,
+    most_per_client: usize,
 }
 
 impl Room {
-    fn new(ceiling: usize) -> Self {
-        Self { slots: Arc::new(Semaphore::new(ceiling)), clients: Clients::default(), ceiling }
+    fn new(ceiling: usize, most_per_client: usize) -> Self {
+        let slots = Arc::new(Semaphore::new(ceiling));
+        Self { slots, clients: Clients::default(), ceiling, most_per_client: most_per_client.max(1) }
     }
 
     /// A place for one more of a client, which leaves room for other clients.
     fn slot(&self, client: IpAddr) -> Option<Slot> {
         let permit = Arc::clone(&self.slots).try_acquire_owned().ok()?;
-        let most = (self.ceiling * QUARTERS_PER_CLIENT / 4).max(1);
         let client = subscriber(client);
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         let count = clients.entry(client).or_default();
-        if *count >= most {
+        if *count >= self.most_per_client {
             return None;
         }
         *count += 1;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use egret_policy::Listeners;
-use tokio::net::{TcpListener, UdpSocket};
+use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
@@ -86,7 +86,7 @@ pub(super) fn start_log(default: &str) {
 /// The listeners as bound.
 pub(super) struct Bound {
     pub proxy: Vec<(TcpListener, Door)>,
-    pub datagrams: Vec<UdpSocket>,
+    pub datagrams: Vec<std::net::UdpSocket>,
     /// `None` where nobody is to ask.
     pub control: Option<TcpListener>,
     /// As the policy knows them.
@@ -237,12 +237,12 @@ impl Proxy {
         let (connections, patience) = (budget.connections, settings.timeouts.drain);
         let server = Arc::new(Server::new(gate, connections));
         let proxy = Self { egress, server, signals, audit, ledger, reloader, connections, patience };
-        proxy.open(bound, &settings);
+        proxy.open(bound, &settings)?;
         Ok(proxy)
     }
 
     /// Opens the doors, and starts what goes on beside.
-    fn open(&self, bound: Bound, settings: &Settings) {
+    fn open(&self, bound: Bound, settings: &Settings) -> Result<(), String> {
         for (listener, door) in bound.proxy {
             let server = Arc::clone(&self.server);
             let stopping = self.signals.draining();
@@ -251,7 +251,10 @@ impl Proxy {
         for socket in bound.datagrams {
             let server = Arc::clone(&self.server);
             let stopping = self.signals.draining();
-            tokio::spawn(async move { server.receive(socket, stopping).await });
+            let received = server.receive(socket, stopping);
+            received.map_err(|error| {
+                format!("questions can't be received: {error}; raise the limits on threads and open files")
+            })?;
         }
         if let (Some(listener), Some(ledger)) = (bound.control, &self.ledger) {
             let control = Control {
@@ -271,6 +274,7 @@ impl Proxy {
         }
         tokio::spawn(tidy(Arc::clone(&self.egress)));
         tokio::spawn(expire(Arc::clone(&self.egress)));
+        Ok(())
     }
 
     /// Refuses new requests, waits for open ones, then closes what is left: after so long, or at

@@ -1,13 +1,16 @@
 //! Octets that are no questions, clients that hold on to what they have, and servers that go away.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{IpAddr, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::asker::{Connection, Question, ask, is_silent};
+use crate::asker::{Connection, Question, ask, ask_again, is_silent};
+use crate::support::client::Client;
 use crate::support::dns_message::A;
 use crate::support::dns_server::Answer;
-use crate::{TREE, egret, last, records, server, upstream};
+use crate::support::egret::Egret;
+use crate::{TREE, config, egret, last, records, server, upstream};
 
 #[test]
 fn what_is_no_question_does_no_harm() {
@@ -80,4 +83,39 @@ fn a_stop_waits_for_nobody_who_is_idle() {
     assert_eq!(connection.ask(&Question::new("www.allowed.test", A)).rcode, 0);
     assert!(egret.stop().success());
     assert!(connection.receive().is_none());
+}
+
+#[test]
+fn a_flood_of_one_sandbox_leaves_others_their_answers() {
+    let dns = server(&[]);
+    let flooder = "[[sandbox]]\nid = \"loud\"\nsource = [\"127.0.0.9\"]\npolicy = \"p\"\n";
+    let egret = Egret::with(config(&dns, TREE) + flooder).names("127.0.0.1:0".parse().unwrap()).start();
+    let quiet: IpAddr = "127.0.0.1".parse().unwrap();
+    let question = Question::new("www.allowed.test", A);
+    assert_eq!(ask(egret.names, &question).rcode, 0);
+    let over = AtomicBool::new(false);
+    let (mut lost, mut status) = (0, 0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let socket = UdpSocket::bind("127.0.0.9:0").unwrap();
+            socket.connect(egret.names).unwrap();
+            let loud = Question::new("data.stolen.test", A);
+            while !over.load(Ordering::Relaxed) {
+                // What the system has no room for is lost like the rest.
+                let _ = socket.send(&loud.octets);
+            }
+        });
+        std::thread::sleep(Duration::from_millis(500));
+        for _ in 0..10 {
+            let answer = ask_again(quiet, egret.names, &question);
+            lost += u32::from(answer.is_none_or(|answer| answer.rcode != 0));
+        }
+        let mut client = Client::connect(egret.proxy);
+        client.send("GET http://other.test/ HTTP/1.1\r\nHost: other.test\r\n\r\n");
+        status = client.response("GET").status;
+        over.store(true, Ordering::Relaxed);
+    });
+    assert_eq!((lost, status), (0, 403));
+    assert!(upstream(&dns).iter().all(|(name, _)| name == "www.allowed.test"));
+    assert!(egret.memory() < 200 << 20, "{} octets", egret.memory());
 }

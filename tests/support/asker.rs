@@ -166,6 +166,12 @@ pub fn ask_from(source: IpAddr, server: SocketAddr, question: &Question) -> Opti
     exchange(source, server, &question.octets, PATIENCE).map(|octets| Message::parse(&octets))
 }
 
+/// Asks as resolvers do, three times at most, 3 s each.
+pub fn ask_again(source: IpAddr, server: SocketAddr, question: &Question) -> Option<Message> {
+    let once = |_| exchange(source, server, &question.octets, Duration::from_secs(3));
+    (0..3).find_map(once).map(|octets| Message::parse(&octets))
+}
+
 /// Is there no answer?
 pub fn is_silent(server: SocketAddr, octets: &[u8]) -> bool {
     exchange(Ipv4Addr::LOCALHOST.into(), server, octets, SILENCE).is_none()
