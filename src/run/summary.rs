@@ -139,10 +139,12 @@ impl Traffic {
     /// What would let pass what was refused, where one option can say it.
     fn hint(&self) -> Option<String> {
         let can = |reason: &str| self.reasons.contains_key(reason);
+        // A name that looks like an option must not become one when the hint is typed in.
+        let option = if self.host.starts_with('-') { "--allow=" } else { "--allow " };
         match self.port {
-            Some(80 | 443) if can("domain_not_allowed") => Some(format!("--allow {}", self.host)),
+            Some(80 | 443) if can("domain_not_allowed") => Some(format!("{option}{}", self.host)),
             Some(port) if can("domain_not_allowed") || can("port_not_allowed") => {
-                Some(format!("--allow {}:{port}", self.host))
+                Some(format!("{option}{}:{port}", self.host))
             }
             _ => None,
         }
@@ -275,6 +277,14 @@ mod tests {
             "{\"event\":\"close\",\"id\":\"a\",\"bytes_up\":1,\"bytes_down\":0,\"reason\":\"sni_mismatch\"}\n",
         ));
         assert_eq!(summary.traffic()[0].reasons["sni_mismatch"], 1);
+    }
+
+    #[test]
+    fn a_name_like_an_option_is_no_option() {
+        let summary = told(
+            "{\"event\":\"decision\",\"id\":\"a\",\"host\":\"--observe\",\"port\":443,\"verdict\":\"deny\",\"reason\":\"domain_not_allowed\",\"status\":403}\n",
+        );
+        assert!(summary.text(true).ends_with("  --allow=--observe\n"), "{}", summary.text(true));
     }
 
     #[test]
