@@ -21,6 +21,6 @@ pub use environment::PROXY;
 pub use inside::become_command;
 pub use outside::{Inside, StartError};
 pub use scratch::Scratch;
-pub use sockets::engine_sockets;
+pub use sockets::{engine_sockets, standard_way_out};
 pub use summary::{Summary, Traffic};
 pub use supervisor::{Ended, Supervisor, end_leftovers};

@@ -16,7 +16,7 @@ use crate::audit::Tap;
 use crate::config::{self, ConfigSource, Files, Loaded, RunRules, RunSource};
 use crate::run::{
     Ended, Inside, PROXY, Scratch, StartError, Summary, Supervisor, become_command, end_leftovers,
-    engine_sockets,
+    engine_sockets, standard_way_out,
 };
 use crate::server::Door;
 
@@ -109,6 +109,11 @@ impl RunArgs {
         })?;
         show(&loaded.problems);
         self.check_audit()?;
+        if let Some(name) = standard_way_out() {
+            return Err(format!(
+                "{name} is a network socket, which the command could connect to anywhere; put a pipe between, as with `cat |` or `| cat`"
+            ));
+        }
         let learner = self.learn.as_deref().map(learn::Learner::of).transpose()?;
         start_log(LOG);
         // In this order: the process inside must not be born with signals held back, and a signal

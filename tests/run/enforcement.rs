@@ -1,11 +1,13 @@
 //! The command reaches what its policy allows, through egret, and nothing else in any other way.
 
 use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::process::Command;
 
-use crate::site::{Site, User, has, skipped, told, users};
+use crate::site::{Site, User, binary, has, skipped, told, users};
 
 /// Tries every way out that a program has, and says what became of each.
 const WAYS_OUT: &str = r#"
@@ -156,4 +158,81 @@ fn sockets_of_others_are_not_inherited_but_pipes_are() {
     assert_eq!(told.code, Some(0), "{told:?}");
     assert!(told.stdout.ends_with("through"), "{told:?}");
     assert!(!told.stdout.contains("socket:["), "{told:?}");
+}
+
+/// A socket is connected anew, in whatever namespace the command is.
+const ANEW: &str = r#"
+import ctypes, socket, sys
+ctypes.CDLL(None).connect(0, bytes(16), 16)
+with socket.socket(fileno=0) as s:
+    s.connect(("127.0.0.1", int(sys.argv[1])))
+"#;
+
+#[test]
+fn a_network_socket_is_no_standard_input() {
+    let site = Site::begin();
+    fs::write(site.folder.path().join("anew.py"), ANEW).unwrap();
+    let port = site.origin.port().to_string();
+    for user in users() {
+        let other = TcpListener::bind("127.0.0.1:0").unwrap();
+        let connected = || OwnedFd::from(TcpStream::connect(other.local_addr().unwrap()).unwrap());
+        let with = |standard: &dyn Fn(&mut Command)| {
+            let mut run = site.run(user, &["-q"]);
+            run.args(["python3", "anew.py", &port]);
+            standard(&mut run);
+            told(run.output().unwrap())
+        };
+        let input = with(&|run| {
+            run.stdin(connected());
+        });
+        assert_eq!(input.code, Some(125), "{input:?}");
+        assert!(input.stderr.contains("standard input is a network socket"), "{input:?}");
+        let output = with(&|run| {
+            run.stdout(connected());
+        });
+        assert_eq!(output.code, Some(125), "{output:?}");
+        assert!(output.stderr.contains("standard output is a network socket"), "{output:?}");
+    }
+    assert_eq!(site.origin.accepted(), 0);
+    // Without egret it works.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let mut outside = Command::new("python3");
+    outside.args(["anew.py", &port]).current_dir(&site.folder).stdin(OwnedFd::from(stream));
+    assert!(outside.status().unwrap().success());
+}
+
+#[test]
+fn the_probe_finds_no_other_way_out() {
+    let site = Site::begin();
+    if !users().contains(&User::Ordinary) {
+        return;
+    }
+    let place = |name: &str| format!("http://{name}.test:{}/", site.origin.port());
+    let mut run = site.run(User::Ordinary, &["-q"]);
+    run.arg(binary()).args(["probe", "--allowed", &place("ok"), "--refused", &place("no")]);
+    let probe = told(run.output().unwrap());
+    assert_eq!(probe.code, Some(0), "{probe:?}");
+    for line in ["pass        direct tcp:1.1.1.1:443: unreachable", "PASS: "] {
+        assert!(probe.stdout.contains(line), "{line}: {probe:?}");
+    }
+}
+
+#[test]
+fn a_run_in_a_run_reaches_nothing() {
+    let site = Site::begin();
+    for user in users() {
+        let inner = |rules: &str| {
+            let script = format!(
+                "{} run -q {rules} -- curl -s -o /dev/null -w '%{{http_code}}' http://no.test:{{port}}/",
+                binary().display()
+            );
+            site.shell(user, &["-q"], &script)
+        };
+        // The inner one allows it, and has no network to look the name up.
+        let run = inner("--allow no.test:{port}");
+        assert!(run.stdout.starts_with("50"), "{user:?}: {run:?}");
+        assert_eq!(inner("").stdout, "403", "{user:?}");
+    }
+    assert_eq!(site.origin.accepted(), 0);
 }

@@ -67,7 +67,7 @@ impl User {
 }
 
 /// The program, where everybody may execute it.
-fn binary() -> &'static Path {
+pub fn binary() -> &'static Path {
     static PLACE: OnceLock<(PathBuf, Option<TempDir>)> = OnceLock::new();
     let (path, _) = PLACE.get_or_init(|| {
         let reached = User::Ordinary.command("test").args(["-x", BINARY]).status();
