@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{SigSet, Signal as Number};
+use nix::sys::signal::{SigSet, Signal as Number, raise};
 use nix::sys::signalfd::SignalFd;
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, getpid, kill_process, pidfd_open, pidfd_send_signal,
@@ -166,7 +166,8 @@ fn stop_with(pid: Pid, command: &OwnedFd) {
     if state_of(pid) != Some('T') {
         return;
     }
-    let _ = kill_process(getpid(), Signal::STOP);
+    // Sent to this very thread: to the process, another thread might take it, and this one go on first.
+    let _ = raise(Number::SIGSTOP);
     let _ = pidfd_send_signal(command, Signal::CONT);
 }
 
