@@ -5,6 +5,7 @@
 mod control;
 mod dns;
 mod files;
+mod listen;
 mod read;
 mod run;
 mod tls;

@@ -10,7 +10,7 @@ use egret_policy::reader::read_document;
 use egret_policy::{Problems, SourceFile};
 
 use super::files::Files;
-use super::read;
+use super::listen;
 
 /// Where it can be asked, and with what.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub struct ControlPlace {
 impl Default for ControlPlace {
     /// Where it is without a configuration file.
     fn default() -> Self {
-        Self { address: SocketAddr::new(read::LOOPBACK, 3129), token: None }
+        Self { address: SocketAddr::new(listen::LOOPBACK, 3129), token: None }
     }
 }
 
@@ -47,9 +47,9 @@ impl ControlPlace {
         read_document(&file, &mut problems, |mut root, elsewhere| {
             let Some(mut table) = root.table("listen", elsewhere) else { return };
             let control = table.string("control", &mut own);
-            address = control.and_then(|control| read::read_address(&control, &mut own)).map(reached);
+            address = control.and_then(|control| listen::read_address(&control, &mut own)).map(reached);
             let file = table.string("control_token_file", &mut own);
-            token = file.and_then(|file| read::read_token(&file, &mut own));
+            token = file.and_then(|file| listen::read_token(&file, &mut own));
         });
         match address {
             _ if own.any_error() => Err(own),

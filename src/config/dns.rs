@@ -5,8 +5,7 @@ use std::net::SocketAddr;
 use egret_policy::reader::Table;
 use egret_policy::{Listeners, Problems, Spot};
 
-use super::Listen;
-use super::read::read_addresses;
+use super::listen::read_addresses;
 use crate::resolve::DnsServers;
 
 /// The addresses where clients ask for names.
@@ -19,31 +18,6 @@ pub(super) fn read_listeners(table: &mut Table<'_, '_>, problems: &mut Problems)
         problems.error(&address.spot, message, "list the addresses that clients ask");
     }
     read_addresses("dns", written, problems)
-}
-
-/// Refuses one address for two listeners.
-pub(super) fn refuse_clash(listen: &Listen, table: &Table<'_, '_>, problems: &mut Problems) {
-    let others = [
-        ("proxy", &listen.proxy[..]),
-        ("tls", &listen.tls),
-        ("socks", &listen.socks),
-        ("transparent", &listen.transparent),
-        ("control", &[listen.control]),
-    ];
-    for (key, addresses) in others {
-        let clash = |own: &&SocketAddr| {
-            own.port() != 0 && (addresses.contains(own) || addresses.iter().any(|other| covers(other, own)))
-        };
-        if let Some(both) = listen.dns.iter().find(clash) {
-            let message = format!("`dns` and `{key}` are both {both}");
-            problems.error(&table.spot(), message, "give DNS a port of its own, such as 53");
-        }
-    }
-}
-
-/// Does a listener on every address take this one too?
-fn covers(other: &SocketAddr, own: &SocketAddr) -> bool {
-    other.ip().is_unspecified() && other.is_ipv4() == own.is_ipv4() && other.port() == own.port()
 }
 
 /// Refuses DNS servers that are our own listener: each question would ask for itself.
@@ -98,8 +72,8 @@ mod tests {
             ("dns = \"[::]:53\"", "every address"),
             ("dns = \"127.0.0.1\"", "is not an address and port"),
             ("dns = [\"127.0.0.1:53\", \"127.0.0.1:53\"]", "listed twice"),
-            ("dns = \"127.0.0.1:3128\"", "`dns` and `proxy` are both"),
-            ("proxy = \"0.0.0.0:53\"\ndns = \"127.0.0.1:53\"", "`dns` and `proxy` are both"),
+            ("dns = \"127.0.0.1:3128\"", "`proxy` and `dns` are both"),
+            ("proxy = \"0.0.0.0:53\"\ndns = \"127.0.0.1:53\"", "`proxy` and `dns` are both"),
             ("dns = \"127.0.0.1:3129\"", "`dns` and `control` are both"),
         ] {
             let problems = with(listen);

@@ -1,7 +1,7 @@
 //! Reads the tables of the configuration file that are not the policy's.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -10,9 +10,8 @@ use egret_policy::units::parse_duration;
 use egret_policy::{DnsName, Nat64Prefix, Problems, RegisterText, limits, word};
 use ipnet::IpNet;
 
-use super::tls::{self, TlsPart};
 use super::{
-    AuditSettings, Dns, Files, Listen, OnAuditFailure, Reloadable, Settings, StaticHosts, Timeouts, Tokens,
+    AuditSettings, Dns, Files, OnAuditFailure, Reloadable, Settings, StaticHosts, Timeouts, Tokens, listen,
     upstream,
 };
 use crate::identity::PublicKey;
@@ -20,9 +19,6 @@ use crate::resolve::{DnsServers, ServerSpec};
 
 /// Each may have to be tried for a token, so there must not be many.
 const MOST_KEYS: usize = 8;
-const TOKEN_FILE: &str =
-    "write a random token of 16 characters or more into it, as of `openssl rand -hex 24`";
-pub(super) const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// Reads everything but `deny`, `policy` and `sandbox`.
 pub(super) fn settings(
@@ -32,7 +28,7 @@ pub(super) fn settings(
 ) -> (Settings, Reloadable) {
     let listen = root.table("listen", problems);
     let names_token = listen.as_ref().is_some_and(|table| table.has("control_token_file"));
-    let (listen, tls) = read_listen(listen, files, problems);
+    let (listen, tls) = listen::read(listen, files, problems);
     let dns_table = root.table("dns", problems);
     let dns_place = dns_table.as_ref().map(Table::spot);
     let (dns, nat64) = read_dns(dns_table, problems);
@@ -54,138 +50,6 @@ pub(super) fn settings(
     let upstream = upstream::read(root.table("upstream", problems), &listen.name, files, problems);
     let settings = Settings { listen, dns, audit, state_dir, timeouts };
     (settings, Reloadable { upstream, nat64, anonymous, register, tokens, tls })
-}
-
-fn read_listen(
-    table: Option<Table<'_, '_>>,
-    files: &mut Files,
-    problems: &mut Problems,
-) -> (Listen, TlsPart) {
-    let mut listen = Listen {
-        proxy: vec![SocketAddr::new(LOOPBACK, 3128)],
-        tls: Vec::new(),
-        socks: Vec::new(),
-        dns: Vec::new(),
-        transparent: Vec::new(),
-        control: SocketAddr::new(LOOPBACK, 3129),
-        name: "egret".to_owned(),
-        max_connections: None,
-        control_token: None,
-    };
-    let Some(mut table) = table else {
-        return (listen, TlsPart::default());
-    };
-    // One that can't be read is an error of its own.
-    let names_token = table.has("control_token_file");
-    let tls = tls::read(&mut table, files, problems);
-    listen.tls.clone_from(&tls.addresses);
-    let socks = table.strings("socks", problems).unwrap_or_default();
-    listen.socks = read_addresses("socks", socks, problems);
-    if let Some(written) = table.strings("proxy", problems) {
-        let alone = listen.tls.is_empty() && listen.socks.is_empty() && !table.has("transparent");
-        if written.is_empty() && alone {
-            problems.error(
-                &table.spot(),
-                "`proxy` names no address",
-                "write an address like \"127.0.0.1:3128\"",
-            );
-        }
-        listen.proxy = read_addresses("proxy", written, problems);
-    }
-    for (key, others) in [("proxy", &listen.proxy), ("socks", &listen.socks)] {
-        if let Some(both) = listen.tls.iter().find(|own| own.port() != 0 && others.contains(own)) {
-            let message = format!("`tls` and `{key}` are both {both}");
-            problems.error(&table.spot(), message, "give TLS a port of its own");
-        }
-    }
-    listen.dns = super::dns::read_listeners(&mut table, problems);
-    if let Some(written) = table.strings("transparent", problems) {
-        listen.transparent = read_addresses("transparent", written, problems);
-    }
-    let clients = listen.proxy.iter().chain(&listen.tls).chain(&listen.socks);
-    if let Some(both) =
-        listen.transparent.iter().find(|own| own.port() != 0 && clients.clone().any(|other| other == *own))
-    {
-        let message = format!("{both} is `transparent` and another listener too");
-        problems.error(&table.spot(), message, "give what is diverted a port of its own");
-    }
-    let control = table.string("control", problems);
-    if let Some(parsed) = control.as_ref().and_then(|c| read_address(c, problems)) {
-        listen.control = parsed;
-    }
-    if let Some(name) = table.string("name", problems) {
-        let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
-        if name.value.is_empty() || !name.value.bytes().all(token) {
-            problems.error(
-                &name.spot,
-                "`name` is not a pseudonym",
-                "write a word of letters, digits, - and .",
-            );
-        }
-        listen.name = name.value;
-    }
-    let most = table.integer("max_connections", (1, 1_000_000), problems);
-    listen.max_connections = most.and_then(|n| usize::try_from(n.value).ok());
-    if let Some(file) = table.string("control_token_file", problems) {
-        listen.control_token = read_token(&file, problems);
-    }
-    let mut others = clients.chain(&listen.transparent);
-    if listen.control.port() != 0 && others.any(|own| *own == listen.control) {
-        let message = "`control` and another listener are the same address";
-        problems.error(&table.spot(), message, "give the control interface a port of its own");
-    }
-    super::dns::refuse_clash(&listen, &table, problems);
-    if !listen.control.ip().is_loopback()
-        && !names_token
-        && let Some(control) = control
-    {
-        let message = "a control interface beyond loopback needs `control_token_file`";
-        problems.error(&control.spot, message, "add it, or listen on 127.0.0.1");
-    }
-    table.finish(problems);
-    (listen, tls)
-}
-
-/// The addresses of a listener, without those that can't be read.
-pub(super) fn read_addresses(
-    key: &str,
-    written: Vec<Located<String>>,
-    problems: &mut Problems,
-) -> Vec<SocketAddr> {
-    let mut addresses = Vec::new();
-    for address in written {
-        let Some(parsed) = read_address(&address, problems) else { continue };
-        if parsed.port() != 0 && addresses.contains(&parsed) {
-            let message = format!("{parsed} is listed twice in `{key}`");
-            problems.error(&address.spot, message, "list it once");
-        }
-        addresses.push(parsed);
-    }
-    addresses
-}
-
-pub(super) fn read_address(text: &Located<String>, problems: &mut Problems) -> Option<SocketAddr> {
-    let parsed = text.value.parse().ok();
-    if parsed.is_none() {
-        let message = format!("`{}` is not an address and port", text.value.escape_debug());
-        problems.error(&text.spot, message, "write an address like \"127.0.0.1:3128\" or \"[::1]:3128\"");
-    }
-    parsed
-}
-
-pub(super) fn read_token(file: &Located<String>, problems: &mut Problems) -> Option<String> {
-    match std::fs::read_to_string(&file.value) {
-        Ok(text) if text.trim().len() >= 16 => Some(text.trim().to_owned()),
-        Ok(_) => {
-            let message = format!("the token in {} is shorter than 16 characters", file.value);
-            problems.error(&file.spot, message, TOKEN_FILE);
-            None
-        }
-        Err(cause) => {
-            problems.error(&file.spot, format!("{} can't be read: {cause}", file.value), TOKEN_FILE);
-            None
-        }
-    }
 }
 
 fn read_dns(table: Option<Table<'_, '_>>, problems: &mut Problems) -> (Dns, Vec<Nat64Prefix>) {

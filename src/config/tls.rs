@@ -7,7 +7,7 @@ use egret_policy::reader::{Located, Table};
 use egret_policy::{Problems, word};
 
 use super::Files;
-use super::read::read_addresses;
+use super::listen::read_addresses;
 use crate::client_tls::{self, ClientTls, PemError};
 use crate::identity::Trust;
 

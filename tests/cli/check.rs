@@ -110,9 +110,9 @@ fn what_is_diverted_needs_a_listener_of_its_own() {
     for (text, part) in [
         (
             "proxy = \"127.0.0.1:3128\"\ntransparent = \"127.0.0.1:3128\"",
-            "127.0.0.1:3128 is `transparent` and another listener too",
+            "`proxy` and `transparent` are both 127.0.0.1:3128",
         ),
-        ("transparent = \"127.0.0.1:3129\"", "`control` and another listener are the same address"),
+        ("transparent = \"127.0.0.1:3129\"", "`transparent` and `control` are both 127.0.0.1:3129"),
         ("transparent = \"3130\"", "`3130` is not an address and port"),
     ] {
         let dir = folder(&[("egret.toml", &format!("[listen]\n{text}\n"))]);

@@ -187,10 +187,10 @@ fn addresses_that_can_not_be_listened_on_together_are_refused() {
         ("socks = \"127.0.0.1:1080\"", ""),
         ("socks = [\"127.0.0.1:1080\", \"[::1]:1080\"]\nproxy = []", ""),
         ("socks = \"127.0.0.1:3128\"", ""),
-        ("socks = \"127.0.0.1:3129\"", "`control` and another listener are the same address"),
+        ("socks = \"127.0.0.1:3129\"", "`socks` and `control` are both 127.0.0.1:3129"),
         ("socks = [\"127.0.0.1:1080\", \"127.0.0.1:1080\"]", "is listed twice in `socks`"),
         ("socks = \"1080\"", "`1080` is not an address and port"),
-        ("socks = \"127.0.0.1:1080\"\ntls = \"127.0.0.1:1080\"", "`tls` and `socks` are both 127.0.0.1:1080"),
+        ("socks = \"127.0.0.1:1080\"\ntls = \"127.0.0.1:1080\"", "`socks` and `tls` are both 127.0.0.1:1080"),
         ("proxy = []", "`proxy` names no address"),
     ] {
         let (good, error) = checked(listen);
