@@ -357,13 +357,20 @@ pub fn keep_alive(stream: &TcpStream) -> io::Result<()> {
     SockRef::from(stream).set_tcp_keepalive(&keepalive_probes())
 }
 
-/// Is the address one of this machine's own? Asks the kernel by binding to it.
+/// Is the address one of this machine's own? Asks the kernel by binding to it; where it gives no
+/// answer, as without a descriptor, the address counts as one.
 #[must_use]
 pub fn is_local(address: IpAddr) -> bool {
     let address = SocketAddr::new(address, 0);
-    Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))
-        .and_then(|socket| socket.bind(&address.into()))
-        .is_ok()
+    let bound = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))
+        .and_then(|socket| socket.bind(&address.into()));
+    bound.map_or_else(|error| !says_elsewhere(&error), |()| true)
+}
+
+/// Is this the kernel's word that no such address is here, or none of its family?
+fn says_elsewhere(error: &io::Error) -> bool {
+    let no_family = rustix::io::Errno::AFNOSUPPORT.raw_os_error();
+    error.kind() == io::ErrorKind::AddrNotAvailable || error.raw_os_error() == Some(no_family)
 }
 
 #[cfg(test)]

@@ -271,3 +271,18 @@ async fn blackholes() {
     assert_eq!(connected.peer, good);
     assert!(connected.failed.iter().all(|attempt| attempt.cause == DialCause::Unroutable));
 }
+
+#[test]
+fn an_address_is_elsewhere_only_if_the_kernel_says_so() {
+    assert!(is_local("127.0.0.1".parse().unwrap()));
+    assert!(!is_local("192.0.2.1".parse().unwrap()));
+    for (errno, elsewhere) in [
+        (rustix::io::Errno::ADDRNOTAVAIL, true),
+        (rustix::io::Errno::AFNOSUPPORT, true),
+        (rustix::io::Errno::MFILE, false),
+        (rustix::io::Errno::NFILE, false),
+        (rustix::io::Errno::NOBUFS, false),
+    ] {
+        assert_eq!(says_elsewhere(&errno.into()), elsewhere, "{errno}");
+    }
+}
