@@ -45,6 +45,9 @@ struct Arguments {
     /// Measure only these
     #[arg(long, value_enum, value_delimiter = ',', value_name = "NAMES")]
     only: Vec<Kind>,
+    /// Measure only requests, tunnels and idle tunnels
+    #[arg(long)]
+    brief: bool,
     /// See whether everything works: one short round, whose figures say nothing
     #[arg(long)]
     smoke: bool,
@@ -68,6 +71,7 @@ async fn run(arguments: Arguments) -> Result<(), Failure> {
     } else {
         Plan::whole(arguments.rounds.max(1), Duration::try_from_secs_f64(arguments.seconds)?)
     };
+    let plan = Plan { brief: arguments.brief, ..plan };
     let origin = Origin::start().await?;
     let mut kinds = Vec::new();
     for kind in Kind::ALL {

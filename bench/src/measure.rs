@@ -28,16 +28,25 @@ pub struct Plan {
     pub lists: [usize; 3],
     /// The length of the one with which the start is timed.
     pub start_list: usize,
+    /// Only what changes of the way of a request or a tunnel show in.
+    pub brief: bool,
 }
 
 impl Plan {
     pub fn whole(rounds: usize, time: Duration) -> Self {
-        Self { rounds, time, idle_tunnels: 2000, lists: [10, 1000, 100_000], start_list: 10_000 }
+        Self {
+            rounds,
+            time,
+            idle_tunnels: 2000,
+            lists: [10, 1000, 100_000],
+            start_list: 10_000,
+            brief: false,
+        }
     }
 
     pub fn smoke() -> Self {
         let time = Duration::from_millis(200);
-        Self { rounds: 1, time, idle_tunnels: 50, lists: [10, 20, 50], start_list: 100 }
+        Self { rounds: 1, time, idle_tunnels: 50, lists: [10, 20, 50], start_list: 100, brief: false }
     }
 }
 
@@ -50,8 +59,8 @@ pub struct Figures {
     pub plain_cpu: Option<f64>,
     pub connect_rate: f64,
     pub connect_cpu: Option<f64>,
-    pub down_gbits: f64,
-    pub up_gbits: f64,
+    pub down_gbits: Option<f64>,
+    pub up_gbits: Option<f64>,
     pub down_cpu: Option<f64>,
     pub up_cpu: Option<f64>,
     pub idle_fresh: Option<f64>,
@@ -78,6 +87,9 @@ pub async fn all(kind: Kind, egret: &Path, origin: &Origin, plan: &Plan) -> Resu
     let count = load::connects(&proxy, origin, CLIENTS, plan.time).await?;
     figures.connect_rate = count as f64 / spent.began.elapsed().as_secs_f64();
     figures.connect_cpu = spent.cpu(&proxy)?.map(|cpu| cpu * 10_000.0 / count as f64);
+    if plan.brief {
+        return Ok(figures);
+    }
     for way in [Way::Down, Way::Up] {
         tokio::time::sleep(SETTLE).await;
         let spent = Spent::begin(&proxy)?;
@@ -85,8 +97,8 @@ pub async fn all(kind: Kind, egret: &Path, origin: &Origin, plan: &Plan) -> Resu
         let gbits = octets as f64 * 8e-9 / spent.began.elapsed().as_secs_f64();
         let cpu = spent.cpu(&proxy)?.map(|cpu| cpu * 1e9 / octets as f64);
         match way {
-            Way::Down => (figures.down_gbits, figures.down_cpu) = (gbits, cpu),
-            Way::Up => (figures.up_gbits, figures.up_cpu) = (gbits, cpu),
+            Way::Down => (figures.down_gbits, figures.down_cpu) = (Some(gbits), cpu),
+            Way::Up => (figures.up_gbits, figures.up_cpu) = (Some(gbits), cpu),
         }
     }
     drop(proxy);

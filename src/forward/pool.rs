@@ -12,7 +12,7 @@ use crate::chain::Way;
 /// How long a connection may lie idle.
 const IDLE: Duration = Duration::from_secs(30);
 /// Most idle connections of one sandbox to one destination.
-const PER_KEY: usize = 32;
+const PER_KEY: usize = 256;
 
 #[derive(Debug, PartialEq, Eq, Hash, Clone)]
 struct Key {
