@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 
 /// Longest name in octets without the root dot (RFC 1035 section 2.3.4).
 const MAX_NAME: usize = 253;
@@ -16,7 +17,7 @@ const MAX_LABEL: usize = 63;
 /// Labels are `[a-z0-9_-]`, 1 to 63 octets each, and the last one is not a number
 /// in the sense of the WHATWG URL standard ("ends in a number").
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct DnsName(Box<str>);
+pub struct DnsName(Arc<str>);
 
 impl DnsName {
     /// Parses a name; one root dot is removed and upper case is folded.
@@ -52,6 +53,12 @@ impl DnsName {
     /// The name without a root dot.
     #[must_use]
     pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// As [`DnsName::as_str`], to be kept.
+    #[must_use]
+    pub fn shared(&self) -> &Arc<str> {
         &self.0
     }
 
@@ -141,8 +148,8 @@ impl Host {
                 _ => return Err(HostError::LabelTooLong),
             }
         }
-        let name = relative.iter().map(|b| char::from(b.to_ascii_lowercase())).collect();
-        Ok(Self::Name(DnsName(name)))
+        let name: String = relative.iter().map(|b| char::from(b.to_ascii_lowercase())).collect();
+        Ok(Self::Name(DnsName(name.into())))
     }
 
     /// The name, if it is one.

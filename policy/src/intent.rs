@@ -134,9 +134,9 @@ pub enum Action {
     /// Forward one request.
     Request {
         /// The method as sent.
-        method: Box<str>,
+        method: Arc<str>,
         /// The path as sent, without the query.
-        path: Box<[u8]>,
+        path: Arc<[u8]>,
     },
 }
 

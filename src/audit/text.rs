@@ -1,6 +1,7 @@
 //! Text from outside, cut to a size that a record can bear. Escaping is the encoder's work.
 
 use std::fmt::Write;
+use std::sync::Arc;
 
 use serde::Serialize;
 
@@ -13,7 +14,7 @@ pub const TEXT_LIMIT: usize = 256;
 /// `\xNN`. Control characters stay in the value; the encoder writes them as JSON escapes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
-pub struct Text(String);
+pub struct Text(Arc<str>);
 
 impl Text {
     /// Takes any bytes; see the type for what happens to them.
@@ -22,7 +23,7 @@ impl Text {
         let bytes = bytes.as_ref();
         // Nearly every text there is.
         if let Some(text) = std::str::from_utf8(bytes).ok().filter(|text| text.len() <= TEXT_LIMIT) {
-            return Self(text.to_owned());
+            return Self(text.into());
         }
         let (kept, cut) = bytes.split_at_checked(boundary(bytes)).unwrap_or((bytes, &[]));
         let mut text = String::with_capacity(kept.len());
@@ -36,7 +37,7 @@ impl Text {
         if !cut.is_empty() {
             let _ = write!(text, "…(+{} bytes)", cut.len());
         }
-        Self(text)
+        Self(text.into())
     }
 
     /// The bounded value.
@@ -54,7 +55,14 @@ impl From<&str> for Text {
 
 impl From<String> for Text {
     fn from(text: String) -> Self {
-        if text.len() <= TEXT_LIMIT { Self(text) } else { Self::new(text) }
+        Self::new(text)
+    }
+}
+
+impl From<&Arc<str>> for Text {
+    /// Shares the text where it fits.
+    fn from(text: &Arc<str>) -> Self {
+        if text.len() <= TEXT_LIMIT { Self(Arc::clone(text)) } else { Self::new(&**text) }
     }
 }
 

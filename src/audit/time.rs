@@ -32,40 +32,57 @@ impl From<SystemTime> for Timestamp {
 impl Timestamp {
     /// The text, digit by digit: it is in every record, where the formatting machinery would cost
     /// more than all the other fields.
-    fn text(self) -> String {
+    fn text(self) -> Text {
         let since_epoch = self.0.duration_since(UNIX_EPOCH).unwrap_or_default().min(LAST);
         let seconds = since_epoch.as_secs();
         let (year, month, day) = civil_date(seconds / SECONDS_PER_DAY);
         let of_day = seconds % SECONDS_PER_DAY;
-        let mut text = String::with_capacity(27);
+        let mut text = Text::default();
+        let mut places = text.0.iter_mut();
+        let mut put = |byte| {
+            if let Some(place) = places.next() {
+                *place = byte;
+            }
+        };
         for (number, width, end) in [
-            (year, 4, '-'),
-            (month, 2, '-'),
-            (day, 2, 'T'),
-            (of_day / 3600, 2, ':'),
-            (of_day / 60 % 60, 2, ':'),
-            (of_day % 60, 2, '.'),
-            (u64::from(since_epoch.subsec_micros()), 6, 'Z'),
+            (year, 4, b'-'),
+            (month, 2, b'-'),
+            (day, 2, b'T'),
+            (of_day / 3600, 2, b':'),
+            (of_day / 60 % 60, 2, b':'),
+            (of_day % 60, 2, b'.'),
+            (u64::from(since_epoch.subsec_micros()), 6, b'Z'),
         ] {
             for place in (0..width).rev() {
                 let digit = u8::try_from(number / 10_u64.pow(place) % 10).unwrap_or(0);
-                text.push(char::from(b'0' + digit));
+                put(b'0' + digit);
             }
-            text.push(end);
+            put(end);
         }
         text
     }
 }
 
+/// A written instant, without an allocation.
+#[derive(Default)]
+struct Text([u8; 27]);
+
+impl Text {
+    fn as_str(&self) -> &str {
+        // Digits and signs of ASCII alone.
+        std::str::from_utf8(&self.0).unwrap_or_default()
+    }
+}
+
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text())
+        f.write_str(self.text().as_str())
     }
 }
 
 impl Serialize for Timestamp {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.text())
+        serializer.serialize_str(self.text().as_str())
     }
 }
 

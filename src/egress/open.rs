@@ -151,7 +151,7 @@ impl Egress {
         let basis = Basis::of(&policy, &registered);
         let outcome = attempt.outcome_mut();
         outcome.generation = Some(policy.generation);
-        outcome.policy = Some(Text::from(&*intent.client.policy));
+        outcome.policy = Some(Text::from(&intent.client.policy));
         let permit = match self.take_in(&policy, intent) {
             Ok(permit) => permit,
             Err(exceeded) => return Err(self.refuse_limit(attempt, &exceeded).await),
@@ -190,11 +190,11 @@ impl Egress {
             Ok(route) => {
                 let outcome = attempt.outcome_mut();
                 outcome.reason = Reason::Allowed.code();
-                outcome.rule = route.rule.as_deref().map(Text::from);
+                outcome.rule = route.rule.as_ref().map(Text::from);
                 if let Some(held_back) = &route.would_deny {
                     outcome.verdict = audit::Verdict::WouldDeny;
                     outcome.reason = held_back.reason.code();
-                    outcome.rule = held_back.rule.as_deref().map(Text::from);
+                    outcome.rule = held_back.rule.as_ref().map(Text::from);
                 }
                 Ok(Admitted { attempt, route, permit, basis })
             }
@@ -218,7 +218,7 @@ impl Egress {
     }
 
     async fn permit(&self, attempt: Attempt) -> Result<audit::Flow, Refused> {
-        let id = attempt.id().to_string();
+        let id = attempt.id();
         let observed = attempt.verdict() == audit::Verdict::WouldDeny;
         match attempt.permit().await {
             Ok(flow) => {
@@ -228,7 +228,7 @@ impl Egress {
             }
             Err(error) => {
                 self.parts.metrics.decided("deny", Reason::AuditUnavailable);
-                Err(unrecorded(&error, id))
+                Err(unrecorded(&error, id.to_string()))
             }
         }
     }
@@ -260,7 +260,7 @@ fn note_grant(attempt: &mut Attempt, grant: &Grant) {
     outcome.verdict = audit::Verdict::Allow;
     if let Some(held_back) = grant.would_deny() {
         outcome.verdict = audit::Verdict::WouldDeny;
-        outcome.rule = held_back.rule.as_deref().map(Text::from);
+        outcome.rule = held_back.rule.as_ref().map(Text::from);
     }
 }
 

@@ -143,7 +143,7 @@ impl Egress {
         };
         self.parts.audit.event(&Event::Redirect(Redirect {
             id,
-            sandbox: Text::from(&*intent.client.sandbox),
+            sandbox: Text::from(&intent.client.sandbox),
             from: endpoint(&intent.destination),
             to,
             verdict,
@@ -161,7 +161,7 @@ fn endpoint(destination: &Destination) -> Endpoint {
     };
     Endpoint {
         scheme: Text::from(scheme),
-        host: Text::from(super::refuse::host_text(destination.host())),
+        host: super::refuse::host_text(destination.host()),
         port: destination.port(),
     }
 }

@@ -160,7 +160,7 @@ impl Egress {
             Action::Tunnel if intent.entry == Entry::Proxy => request.method = Some(Text::from("CONNECT")),
             Action::Tunnel | Action::Place => {}
             Action::Request { method, path } => {
-                request.method = Some(Text::from(&**method));
+                request.method = Some(Text::from(method));
                 request.path = Some(self.parts.paths.record(path));
             }
         }
@@ -200,24 +200,24 @@ const fn protocol(entry: Entry, action: &Action) -> Option<audit::Protocol> {
 }
 
 /// The host as records show it: an IPv6 address without brackets.
-pub(super) fn host_text(host: &Host) -> String {
+pub(super) fn host_text(host: &Host) -> Text {
     match host {
-        Host::Name(name) => name.to_string(),
-        Host::Address(address) => address.to_string(),
+        Host::Name(name) => Text::from(name.shared()),
+        Host::Address(address) => Text::from(address.to_string()),
     }
 }
 
 pub(super) fn identify_record(request: &mut audit::Request, client: &Client) {
-    request.sandbox = Some(Text::from(&*client.sandbox));
+    request.sandbox = Some(Text::from(&client.sandbox));
     request.identity = Some((&client.identity).into());
     let (workspace, tool) = client.words();
-    request.workspace = workspace.map(|workspace| Text::from(&**workspace));
-    request.tool = tool.map(|tool| Text::from(&**tool));
+    request.workspace = workspace.map(Text::from);
+    request.tool = tool.map(Text::from);
 }
 
 pub(super) fn place_record(request: &mut audit::Request, destination: &Destination) {
     request.scheme = Some(destination.scheme().as_str());
-    request.host = Some(Text::from(host_text(destination.host())));
+    request.host = Some(host_text(destination.host()));
     request.port = Some(destination.port());
 }
 

@@ -100,7 +100,8 @@ impl RequestPlan<'_> {
     }
 
     fn fields(&self) -> Result<HeaderMap, http::Error> {
-        let mut fields = HeaderMap::with_capacity(16);
+        // Room for `Host` and `Via`, one of which is mostly there already.
+        let mut fields = HeaderMap::with_capacity(self.head.fields().count() + 1);
         fields.insert(HOST, HeaderValue::from_str(&self.destination.host_field())?);
         for (name, value) in self.head.fields() {
             if self.goes_on(name) {

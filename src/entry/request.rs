@@ -3,6 +3,7 @@
 //! Looks at the request alone: who sent it and whether it may are decided elsewhere.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use egret_policy::{Destination, Host, HostError, Scheme, TargetError};
 
@@ -18,7 +19,7 @@ pub(super) enum Asked {
     /// One request to be forwarded.
     Forward(Forward),
     /// An `OPTIONS` for this path whose last recipient is the proxy itself (RFC 9110 section 7.6.2).
-    Options(Destination, Box<[u8]>),
+    Options(Destination, Arc<[u8]>),
 }
 
 impl Asked {
@@ -45,7 +46,7 @@ impl Asked {
 pub(super) struct Forward {
     pub(super) destination: Destination,
     /// The path as sent, without the query.
-    pub(super) path: Box<[u8]>,
+    pub(super) path: Arc<[u8]>,
     /// The request target for the origin.
     pub(super) target: Vec<u8>,
     pub(super) length: BodyLength,
@@ -153,7 +154,7 @@ fn request_for(
     (path, query): (&[u8], &[u8]),
     length: BodyLength,
 ) -> Asked {
-    let shown: Box<[u8]> = if path.is_empty() { b"/".as_slice() } else { path }.into();
+    let shown: Arc<[u8]> = if path.is_empty() { b"/".as_slice() } else { path }.into();
     if max_forwards(head) == Some(0) {
         return Asked::Options(destination, shown);
     }

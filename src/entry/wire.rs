@@ -8,7 +8,9 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::stream::Stream;
 
-/// Octets asked for at once.
+/// Octets asked for at first: most heads have fewer, and so little memory is had at once.
+const FIRST: usize = 1024;
+/// Octets asked for at once of what is longer.
 const READ: usize = 16 * 1024;
 /// Most octets read and thrown away before a refused client is cut off, so that it can read the
 /// refusal instead of seeing a reset.
@@ -32,7 +34,8 @@ impl Wire {
 
     /// Reads once into the buffer; 0 at the end of the stream. An idle connection holds no buffer.
     pub(super) async fn read(&mut self) -> io::Result<usize> {
-        read_into(&self.stream, &mut self.buffer).await
+        let most = if self.buffer.is_empty() { FIRST } else { READ };
+        read_once(&self.stream, &mut self.buffer, most).await
     }
 
     /// Writes everything, if the client reads it in time.
@@ -49,7 +52,7 @@ impl Wire {
         let mut thrown_away = 0;
         while thrown_away < LINGER_BYTES {
             self.buffer.clear();
-            match timeout_at(deadline, self.read()).await {
+            match timeout_at(deadline, read_into(&self.stream, &mut self.buffer)).await {
                 Ok(Ok(count)) if count > 0 => thrown_away += count,
                 _ => return,
             }
@@ -65,12 +68,16 @@ impl Wire {
 
 /// One read of whatever is there.
 pub(super) async fn read_into(stream: &Stream, buffer: &mut BytesMut) -> io::Result<usize> {
+    read_once(stream, buffer, READ).await
+}
+
+async fn read_once(stream: &Stream, buffer: &mut BytesMut, most: usize) -> io::Result<usize> {
     loop {
         if buffer.is_empty() {
             *buffer = BytesMut::new();
         }
         stream.readable().await?;
-        match stream.try_read_buf(buffer, READ) {
+        match stream.try_read_buf(buffer, most) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             result => return result,
         }

@@ -3,6 +3,7 @@
 //!
 //! It reads; what is removed because of it is decided in [`filter`](super::filter).
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use super::request::{RequestHead, Version};
@@ -40,7 +41,7 @@ impl Connection {
             } else if option.eq_ignore_ascii_case(b"upgrade") {
                 options.upgrade = true;
             } else {
-                options.nominated.insert(canonical(&String::from_utf8_lossy(option)));
+                options.nominated.insert(canonical(&String::from_utf8_lossy(option)).into_owned());
             }
         }
         options
@@ -67,9 +68,12 @@ impl Connection {
 ///
 /// Gateways that hand fields to programs as environment variables cannot tell `X-Real-IP` from
 /// `X_Real_IP`, so a filter that could would be a hole.
-pub(super) fn canonical(name: &str) -> String {
-    let lower = name.to_ascii_lowercase();
-    if lower.contains('_') { lower.replace('_', "-") } else { lower }
+pub(super) fn canonical(name: &str) -> Cow<'_, str> {
+    if name.bytes().any(|byte| byte == b'_' || byte.is_ascii_uppercase()) {
+        Cow::Owned(name.to_ascii_lowercase().replace('_', "-"))
+    } else {
+        Cow::Borrowed(name)
+    }
 }
 
 /// Whether this is a WebSocket handshake that may be passed on: HTTP/1.1 `GET` without a body, and

@@ -61,9 +61,7 @@ const NEVER_IN_TRAILERS_PREFIXES: [&str; 3] = ["access-control-", "content-", "i
 /// anew, so nominating them in `Connection` changes nothing.
 pub fn forward_request_field(name: &str, connection: &Connection) -> bool {
     let name = canonical(name);
-    !(matches!(name.as_str(), "host" | "trailer")
-        || is_hop_by_hop(&name, connection)
-        || is_identity_claim(&name))
+    !(matches!(&*name, "host" | "trailer") || is_hop_by_hop(&name, connection) || is_identity_claim(&name))
 }
 
 /// Whether a response field goes to the client as it is.
@@ -72,7 +70,7 @@ pub fn forward_request_field(name: &str, connection: &Connection) -> bool {
 /// options of the response.
 pub fn forward_response_field(name: &str, connection: &Connection) -> bool {
     let name = canonical(name);
-    !(matches!(name.as_str(), "alt-svc" | "trailer") || is_hop_by_hop(&name, connection))
+    !(matches!(&*name, "alt-svc" | "trailer") || is_hop_by_hop(&name, connection))
 }
 
 /// Whether a trailer field goes on, in either direction.
@@ -82,7 +80,7 @@ pub fn forward_trailer_field(name: &str, connection: &Connection) -> bool {
     let name = canonical(name);
     !(is_hop_by_hop(&name, connection)
         || is_identity_claim(&name)
-        || NEVER_IN_TRAILERS.contains(&name.as_str())
+        || NEVER_IN_TRAILERS.contains(&&*name)
         || starts_with_any(&name, &NEVER_IN_TRAILERS_PREFIXES))
 }
 

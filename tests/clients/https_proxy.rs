@@ -2,11 +2,13 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use tempfile::TempDir;
 
 use crate::bench::{Bench, FILE, NO, OK, REFUSED, content, file};
 use crate::support::egret::BINARY;
+use crate::support::wait_for;
 use crate::tool::{self, Outcome};
 
 struct Setup {
@@ -104,6 +106,9 @@ fn curl_with_a_bad_certificate_gets_nothing() {
     cert(setup.certs.path(), &["client", "--ca", "other", "--sandbox", "box", "--out", "stranger"]);
     let refused = setup.run(Some("stranger"), &[&setup.bench.http(OK, FILE)]);
     refused.fails_saying("alert");
+    // The handshake is refused first, and recorded when curl has gone already.
+    let recorded = || !setup.bench.egret.events("decision").is_empty();
+    wait_for("the record of the refusal", Duration::from_secs(10), recorded);
     let records = setup.bench.egret.events("decision");
     assert_eq!((records.len(), &records[0]["reason"]), (1, &"identity_rejected".into()), "{records:?}");
     assert!(setup.bench.plain.served().is_empty());
