@@ -144,8 +144,9 @@ impl ImportArgs {
                 .map_err(|error| stop(FAILED, &format!("{error}; with --offline, nobody is asked")))?;
             let patience = settings.timeouts.connect;
             let dialer = Dialer::new(DialSettings { connect_timeout: patience, ..DialSettings::default() });
-            let errand = Errand { resolver, dialer, chain: loaded.chain, patience };
-            let fetcher = Fetcher::new(errand, loaded.policy, self.private.clone()).map_err(|problems| {
+            let (policy, chain) = (loaded.policy, loaded.chain);
+            let errand = Errand { policy, resolver, dialer, chain, patience };
+            let fetcher = Fetcher::new(errand, self.private.clone()).map_err(|problems| {
                 show(&problems);
                 stop(BAD_INPUT, "--private: no rule may unlock that")
             })?;

@@ -1,30 +1,43 @@
 //! The way to a checked address: straight, or through the parent proxy of `[upstream]`.
 //!
 //! The parent gets a checked address, one after the other, and never a name. What is meant to go
-//! through it never goes straight because it fails.
+//! through it never goes straight because it fails. Clients' requests and errands walk the same way.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use egret_policy::{Destination, Host, Intent, PinnedAddr, Reason, Refusal, Route};
+use egret_policy::{Destination, Host, Intent, PinnedAddr, Policy, Reason, Refusal, Route};
 use http::StatusCode;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
-use super::Egress;
 use super::refuse::dial_reason;
-use crate::chain::{Parent, Way};
-use crate::dial::{ConfiguredAddr, Connected, DialCause, DialError, is_local};
+use super::{Egress, Parts};
+use crate::chain::{Chain, Parent, Way};
+use crate::dial::{ConfiguredAddr, Connected, DialCause, DialError, Dialer, is_local};
 use crate::forward::{NoTunnel, Upstream, open_tunnel};
-use crate::resolve::ResolveError;
+use crate::resolve::{ResolveError, Resolver};
 
 /// Time between two log lines about the parent.
 const LOG_EVERY: Duration = Duration::from_secs(10);
 /// What a client is told of a parent: that there is one, nothing more.
 const PARENT_REFUSES: &str = "The proxy on the way to the destination refuses it.";
 const PARENT_FAILS: &str = "The proxy on the way to the destination could not be used.";
+
+/// Goes the way to checked addresses, with these parts. Logs and records nothing.
+pub(super) struct Walk<'a> {
+    pub(super) chain: &'a Chain,
+    /// Whose listeners are no parent.
+    pub(super) policy: &'a Policy,
+    pub(super) resolver: &'a Resolver,
+    pub(super) dialer: &'a Dialer,
+    /// How long the parent may take to open a tunnel.
+    pub(super) patience: Duration,
+    /// Lets go of descriptors when there are none.
+    pub(super) shed: &'a (dyn Fn() + Sync),
+}
 
 /// A connection to a checked address.
 pub(super) struct Opened {
@@ -41,13 +54,13 @@ pub(super) struct Opened {
 #[derive(Debug)]
 pub(super) struct NoWay {
     pub(super) refusal: Refusal,
-    /// The parent, if one is to blame.
-    pub(super) parent: Option<Arc<Parent>>,
+    /// The parent, if one is to blame, and for what.
+    pub(super) blamed: Option<(Arc<Parent>, ParentFault)>,
 }
 
 /// Why there is no tunnel through a parent.
 #[derive(Debug, thiserror::Error)]
-enum ParentFault {
+pub(super) enum ParentFault {
     #[error("its name can't be resolved: {0}")]
     Unresolved(#[from] ResolveError),
     #[error("it is a listener of egret itself ({0})")]
@@ -115,10 +128,15 @@ impl ParentFault {
     }
 }
 
+impl From<Refusal> for NoWay {
+    fn from(refusal: Refusal) -> Self {
+        Self { refusal, blamed: None }
+    }
+}
+
 impl From<DialError> for NoWay {
     fn from(error: DialError) -> Self {
-        let refusal = Refusal::new(dial_reason(error.cause)).with_detail(error.to_string());
-        Self { refusal, parent: None }
+        Refusal::new(dial_reason(error.cause)).with_detail(error.to_string()).into()
     }
 }
 
@@ -140,15 +158,14 @@ impl Opened {
     }
 }
 
-impl Egress {
+impl Walk<'_> {
     /// Connects to one of the route's checked addresses. Those that go straight come first: after
     /// the parent has failed, nothing is dialled any more.
     pub(super) async fn dial(&self, to: &Destination, route: &Route) -> Result<Opened, NoWay> {
-        let chain = self.chain.load_full();
-        let Some(parent) = chain.parent() else {
+        let Some(parent) = self.chain.parent() else {
             return Ok(self.dial_direct(route.addresses()).await?.into());
         };
-        let straight = |pinned: &PinnedAddr| chain.way(to, pinned.socket_addr().ip()) == Way::Direct;
+        let straight = |pinned: &PinnedAddr| self.chain.way(to, pinned.socket_addr().ip()) == Way::Direct;
         let (direct, through): (Vec<_>, Vec<_>) = route.addresses().iter().copied().partition(straight);
         let mut failed = Vec::new();
         if !direct.is_empty() {
@@ -163,10 +180,10 @@ impl Egress {
 
     /// Dials; once more without idle connections if there was no descriptor.
     async fn dial_direct(&self, addresses: &[PinnedAddr]) -> Result<Connected, DialError> {
-        match self.parts.dialer.connect(addresses).await {
+        match self.dialer.connect(addresses).await {
             Err(error) if error.cause == DialCause::Overloaded => {
-                self.shed_idle();
-                self.parts.dialer.connect(addresses).await
+                (self.shed)();
+                self.dialer.connect(addresses).await
             }
             result => result,
         }
@@ -178,8 +195,8 @@ impl Egress {
         addresses: &[PinnedAddr],
         mut failed: Vec<String>,
     ) -> Result<Opened, NoWay> {
-        let deadline = Instant::now() + self.parts.timeouts.connect;
-        let mut order = self.parts.dialer.in_order(addresses).into_iter().peekable();
+        let deadline = Instant::now() + self.patience;
+        let mut order = self.dialer.in_order(addresses).into_iter().peekable();
         let mut last = ParentFault::Silent;
         while let Some(peer) = order.next() {
             // One address that the parent can't reach must not take the time of all others.
@@ -199,18 +216,17 @@ impl Egress {
                 break;
             }
         }
-        self.blame(parent, &last);
         let mut refusal = Refusal::new(last.reason()).with_detail(failed.join("; "));
         refusal.words = Some(last.words().into());
-        Err(NoWay { refusal, parent: Some(Arc::clone(parent)) })
+        Err(NoWay { refusal, blamed: Some((Arc::clone(parent), last)) })
     }
 
     async fn tunnel(&self, parent: &Parent, target: PinnedAddr) -> Result<(TcpStream, Bytes), ParentFault> {
         let addresses = self.parent_addresses(parent).await?;
-        let stream = match self.parts.dialer.connect_configured(&addresses).await {
+        let stream = match self.dialer.connect_configured(&addresses).await {
             Err(error) if error.cause == DialCause::Overloaded => {
-                self.shed_idle();
-                self.parts.dialer.connect_configured(&addresses).await?
+                (self.shed)();
+                self.dialer.connect_configured(&addresses).await?
             }
             result => result?,
         };
@@ -221,35 +237,57 @@ impl Egress {
     async fn parent_addresses(&self, parent: &Parent) -> Result<Vec<ConfiguredAddr>, ParentFault> {
         let addresses = match parent.host() {
             Host::Address(address) => vec![*address],
-            Host::Name(name) => self.parts.resolver.lookup(name.as_str()).await?.addresses.to_vec(),
+            Host::Name(name) => self.resolver.lookup(name.as_str()).await?.addresses.to_vec(),
         };
         let placed = |address: IpAddr| SocketAddr::new(address.to_canonical(), parent.port());
         let addresses: Vec<_> = addresses.into_iter().map(placed).collect();
-        let policy = self.policy.load();
-        match addresses.iter().find(|address| policy.listeners.contain(**address, is_local)) {
+        match addresses.iter().find(|address| self.policy.listeners.contain(**address, is_local)) {
             Some(own) => Err(ParentFault::Loop(*own)),
             None => Ok(addresses.into_iter().map(ConfiguredAddr::new).collect()),
         }
     }
 
     /// Refuses a route to the parent itself, by whatever name.
-    pub(super) async fn keep_off_parent(&self, to: &Destination, route: Route) -> Result<Route, Refusal> {
-        let chain = self.chain.load_full();
-        let Some(parent) = chain.parent().filter(|parent| parent.port() == to.port()) else {
+    pub(super) async fn keep_off_parent(&self, to: &Destination, route: Route) -> Result<Route, NoWay> {
+        let Some(parent) = self.chain.parent().filter(|parent| parent.port() == to.port()) else {
             return Ok(route);
         };
         let own = self.parent_addresses(parent).await.map_err(|fault| {
             // It can't be told whether it is the parent.
-            self.blame(parent, &fault);
-            Refusal::new(fault.reason()).with_detail(format!("the parent proxy {parent}: {fault}"))
+            let refusal =
+                Refusal::new(fault.reason()).with_detail(format!("the parent proxy {parent}: {fault}"));
+            NoWay { refusal, blamed: Some((Arc::clone(parent), fault)) }
         })?;
-        let policy = self.policy.load();
         let is_own = |address: IpAddr| own.iter().any(|own| own.get().ip() == address);
         let leads_there = |pinned: &PinnedAddr| {
             let address = pinned.socket_addr().ip();
-            is_own(address) || is_own(policy.reached(address))
+            is_own(address) || is_own(self.policy.reached(address))
         };
-        if route.addresses().iter().any(leads_there) { Err(parent.as_destination()) } else { Ok(route) }
+        if route.addresses().iter().any(leads_there) {
+            return Err(parent.as_destination().into());
+        }
+        Ok(route)
+    }
+}
+
+impl Egress {
+    /// Connects to one of the route's checked addresses.
+    pub(super) async fn dial(&self, to: &Destination, route: &Route) -> Result<Opened, NoWay> {
+        let (chain, policy) = (self.chain.load_full(), self.policy.load_full());
+        let dialled = self.walk(&chain, &policy, &|| self.shed_idle()).dial(to, route).await;
+        dialled.inspect_err(|error| self.blame(error))
+    }
+
+    /// Refuses a route to the parent itself, by whatever name.
+    pub(super) async fn keep_off_parent(&self, to: &Destination, route: Route) -> Result<Route, Refusal> {
+        let (chain, policy) = (self.chain.load_full(), self.policy.load_full());
+        let kept = self.walk(&chain, &policy, &|| self.shed_idle()).keep_off_parent(to, route).await;
+        kept.inspect_err(|error| self.blame(error)).map_err(|error| error.refusal)
+    }
+
+    fn walk<'a>(&'a self, chain: &'a Chain, policy: &'a Policy, shed: &'a (dyn Fn() + Sync)) -> Walk<'a> {
+        let Parts { resolver, dialer, timeouts, .. } = &self.parts;
+        Walk { chain, policy, resolver, dialer, patience: timeouts.connect, shed }
     }
 
     /// Keeps a connection that has just served a request, unless it would go another way now.
@@ -263,8 +301,11 @@ impl Egress {
     }
 
     /// Logs what an operator has to mend.
-    fn blame(&self, parent: &Parent, fault: &ParentFault) {
-        if fault.is_about_the_parent() && self.parent_trouble.is_due() {
+    fn blame(&self, error: &NoWay) {
+        if let Some((parent, fault)) = &error.blamed
+            && fault.is_about_the_parent()
+            && self.parent_trouble.is_due()
+        {
             tracing::warn!(%parent, "the parent proxy can't be used: {fault}");
         }
     }

@@ -35,8 +35,6 @@ const POLICY: &str = "registry";
 /// Asks registries.
 pub struct Fetcher {
     errand: Errand,
-    /// The operator's policy, whose denials hold.
-    operator: Policy,
     private: Vec<IpNet>,
     tls: Option<TlsConnector>,
 }
@@ -98,8 +96,8 @@ impl Fetcher {
     ///
     /// # Errors
     /// A network that no rule may name.
-    pub fn new(errand: Errand, operator: Policy, private: Vec<IpNet>) -> Result<Self, Problems> {
-        let fetcher = Self { errand, operator, private, tls: connector() };
+    pub fn new(errand: Errand, private: Vec<IpNet>) -> Result<Self, Problems> {
+        let fetcher = Self { errand, private, tls: connector() };
         // What no rule may unlock shows here.
         if let Ok(place) = Place::parse("http://registry.invalid/") {
             fetcher.policy(place.destination(), true)?;
@@ -204,7 +202,7 @@ impl Fetcher {
         let own = read_document(&file, &mut problems, |mut root, problems| {
             Policy::read(&mut root, around, &mut fetch, problems)
         });
-        if problems.any_error() { Err(problems) } else { Ok(self.operator.with_policies_of(own)) }
+        if problems.any_error() { Err(problems) } else { Ok(self.errand.policy.with_policies_of(own)) }
     }
 }
 
