@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::config::{self, ControlPlace};
@@ -112,6 +113,39 @@ impl Asked {
         let answer =
             tokio::time::timeout(PATIENCE, exchange).await.map_err(|_| io::ErrorKind::TimedOut)??;
         split(&answer).ok_or_else(|| io::Error::other("the answer is not HTTP; is that address egret's?"))
+    }
+}
+
+/// The JSON of an answer, null if there is none; or what is wrong, in words for a person.
+pub(super) fn read_answer((status, body): (u16, String)) -> Result<Value, String> {
+    let answer: Value = serde_json::from_str(&body).unwrap_or_default();
+    if (200..300).contains(&status) {
+        return Ok(answer);
+    }
+    let detail = answer.get("detail").and_then(Value::as_str).unwrap_or(body.trim());
+    Err(format!("{detail} ({status})"))
+}
+
+/// The list under a key of an answer.
+pub(super) fn take_list(answer: &mut Value, key: &str) -> Result<Vec<Value>, String> {
+    match answer.get_mut(key).map(Value::take) {
+        Some(Value::Array(rows)) => Ok(rows),
+        _ => Err(format!("its answer has no `{key}`; is it another version of egret?")),
+    }
+}
+
+/// Every sandbox that a proxy knows, page by page; `ask` gives the answer to a GET.
+pub(super) fn every_sandbox<E: From<String>>(
+    ask: impl Fn(&str) -> Result<Value, E>,
+) -> Result<Vec<Value>, E> {
+    let mut found = Vec::new();
+    let mut target = "/v1/sandboxes".to_owned();
+    loop {
+        let mut page = ask(&target)?;
+        found.extend(take_list(&mut page, "sandboxes")?);
+        let Some(next) = page.get("next").and_then(Value::as_str) else { return Ok(found) };
+        let cursor: String = url::form_urlencoded::byte_serialize(next.as_bytes()).collect();
+        target = format!("/v1/sandboxes?cursor={cursor}");
     }
 }
 

@@ -7,8 +7,9 @@ use std::time::SystemTime;
 
 use clap::Args;
 use serde_json::Value;
+use tokio::runtime::Runtime;
 
-use super::ask::Asked;
+use super::ask::{Asked, every_sandbox, read_answer, take_list};
 use super::table::table;
 use super::{BAD_INPUT, ConfigArgs, FAILED, complain, say};
 use crate::config;
@@ -73,14 +74,14 @@ impl DomainsArgs {
         let runtime = runtime.map_err(|error| failed(format!("no runtime: {error}")))?;
         if let Some(control) = self.control {
             let asked = Asked::new(control, self.token_file.as_deref()).map_err(failed)?;
-            let rows = runtime.block_on(remote(&asked, sandbox));
+            let rows = remote(|target| get(&runtime, &asked, target), sandbox);
             return rows.map_err(|error| failed(error.with(control)));
         }
         let loaded = self.config.load()?;
         let settings = loaded.settings;
         let mut asked = Asked::new(settings.listen.control, self.token_file.as_deref()).map_err(failed)?;
         asked.token = asked.token.or_else(|| settings.listen.control_token.clone());
-        match runtime.block_on(remote(&asked, sandbox)) {
+        match remote(|target| get(&runtime, &asked, target), sandbox) {
             Ok(rows) => Ok(rows),
             Err(Trouble::NobodyThere) => local(&settings, sandbox).map_err(failed),
             Err(error) => Err(failed(error.with(asked.control))),
@@ -114,55 +115,32 @@ impl From<io::Error> for Trouble {
     }
 }
 
-/// Asks a running proxy.
-async fn remote(asked: &Asked, sandbox: Option<&str>) -> Result<Vec<Value>, Trouble> {
+impl From<String> for Trouble {
+    fn from(what: String) -> Self {
+        Self::Said(what)
+    }
+}
+
+fn get(runtime: &Runtime, asked: &Asked, target: &str) -> Result<Value, Trouble> {
+    Ok(read_answer(runtime.block_on(asked.get(target))?)?)
+}
+
+/// Asks a running proxy; `ask` gives the answer to a GET.
+fn remote(
+    ask: impl Fn(&str) -> Result<Value, Trouble>,
+    sandbox: Option<&str>,
+) -> Result<Vec<Value>, Trouble> {
     let ids = match sandbox {
         Some(id) => vec![id.to_owned()],
-        None => every_id(asked).await?,
+        None => every_sandbox(&ask)?.iter().map(|row| text(row, "sandbox").to_owned()).collect(),
     };
     let mut rows = Vec::new();
     for id in ids {
         let id: String = url::form_urlencoded::byte_serialize(id.as_bytes()).collect();
         let target = format!("/v1/sandboxes/{}/domains", id.replace('+', "%20"));
-        rows.extend(list(asked, &target, "domains").await?);
+        rows.extend(take_list(&mut ask(&target)?, "domains")?);
     }
     Ok(rows)
-}
-
-/// The IDs of all sandboxes that the proxy knows, page by page.
-async fn every_id(asked: &Asked) -> Result<Vec<String>, Trouble> {
-    let mut ids: Vec<String> = Vec::new();
-    let mut target = "/v1/sandboxes".to_owned();
-    loop {
-        let mut page = answer(asked, &target).await?;
-        let rows = take_list(&mut page, "sandboxes")?;
-        ids.extend(rows.iter().map(|row| text(row, "sandbox").to_owned()));
-        let Some(next) = page.get("next").and_then(Value::as_str) else { return Ok(ids) };
-        let cursor: String = url::form_urlencoded::byte_serialize(next.as_bytes()).collect();
-        target = format!("/v1/sandboxes?cursor={cursor}");
-    }
-}
-
-/// The list under a key of the answer.
-async fn list(asked: &Asked, target: &str, key: &str) -> Result<Vec<Value>, Trouble> {
-    take_list(&mut answer(asked, target).await?, key)
-}
-
-async fn answer(asked: &Asked, target: &str) -> Result<Value, Trouble> {
-    let (status, body) = asked.get(target).await?;
-    let answer: Value = serde_json::from_str(&body).unwrap_or_default();
-    if status != 200 {
-        let detail = answer.get("detail").and_then(Value::as_str).unwrap_or(body.trim());
-        return Err(Trouble::Said(format!("{detail} ({status})")));
-    }
-    Ok(answer)
-}
-
-fn take_list(answer: &mut Value, key: &str) -> Result<Vec<Value>, Trouble> {
-    match answer.get_mut(key).map(Value::take) {
-        Some(Value::Array(rows)) => Ok(rows),
-        _ => Err(Trouble::Said(format!("its answer has no `{key}`; is it another version of egret?"))),
-    }
 }
 
 /// Reads the state directory, and of the audit file what is not in there yet.

@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 use serde_json::Value;
 
-use super::ask::RemoteArgs;
+use super::ask::{RemoteArgs, every_sandbox, read_answer};
 use super::files::{Failure, finish};
 use super::limits::read_limits;
 use super::table::table;
@@ -90,7 +90,11 @@ impl SandboxArgs {
             SandboxCommand::Show(args) => {
                 finish(args.ask("GET", None), args.json, |sandbox| rows(std::slice::from_ref(sandbox)))
             }
-            SandboxCommand::List(args) => finish(list(&args.remote), args.json, |found| rows(found)),
+            SandboxCommand::List(args) => {
+                let found =
+                    every_sandbox(|target| args.remote.ask("GET", target, None).and_then(read_answer));
+                finish(found.map_err(|message| (message, FAILED)), args.json, |found| rows(found))
+            }
         }
     }
 }
@@ -117,37 +121,8 @@ impl OneArgs {
             let message = format!("{}: a sandbox ID is 1 to 64 of A-Z a-z 0-9 . _ -", self.id.escape_debug());
             return Err((message, BAD_INPUT));
         }
-        ask(&self.remote, method, &format!("/v1/sandboxes/{}", self.id), json)
-    }
-}
-
-/// What the proxy answers; an empty answer is null.
-fn ask(remote: &RemoteArgs, method: &str, target: &str, json: Option<&str>) -> Result<Value, Failure> {
-    let (status, body) = remote.ask(method, target, json).map_err(|message| (message, FAILED))?;
-    let answer: Value = serde_json::from_str(&body).unwrap_or_default();
-    if (200..300).contains(&status) {
-        return Ok(answer);
-    }
-    let detail = answer.get("detail").and_then(Value::as_str).unwrap_or(body.trim());
-    Err((format!("{detail} ({status})"), FAILED))
-}
-
-/// Every sandbox that the proxy knows, page by page.
-fn list(remote: &RemoteArgs) -> Result<Vec<Value>, Failure> {
-    let mut found = Vec::new();
-    let mut target = "/v1/sandboxes".to_owned();
-    loop {
-        let mut page = ask(remote, "GET", &target, None)?;
-        let Some(Value::Array(rows)) = page.get_mut("sandboxes").map(Value::take) else {
-            return Err((
-                "the answer lists no sandboxes; is it another version of egret?".to_owned(),
-                FAILED,
-            ));
-        };
-        found.extend(rows);
-        let Some(next) = page.get("next").and_then(Value::as_str) else { return Ok(found) };
-        let cursor: String = url::form_urlencoded::byte_serialize(next.as_bytes()).collect();
-        target = format!("/v1/sandboxes?cursor={cursor}");
+        let answer = self.remote.ask(method, &format!("/v1/sandboxes/{}", self.id), json);
+        answer.and_then(read_answer).map_err(|message| (message, FAILED))
     }
 }
 
