@@ -118,7 +118,7 @@ impl Exchange {
     ) {
         self.watch.record(reason, error, status);
         if let Some(upstream) = upstream {
-            self.watch.egress.keep(self.intent.clone(), upstream);
+            self.watch.egress.keep(&self.intent, upstream);
         }
     }
 

@@ -84,7 +84,7 @@ impl Egress {
             Revocation::Sandbox(id) => (None, Some(Text::from(id.as_str()))),
         };
         let revoked = self.parts.identities.revoke(what);
-        self.parts.signals.identities_changed();
+        self.identities_changed();
         self.parts.audit.event(&Event::Revoke(Revoke { token, sandbox, kept: revoked.is_ok() }));
         revoked
     }

@@ -108,21 +108,24 @@ impl Egress {
     }
 
     fn changed(&self, registration: &Registration, change: &'static str, kept: bool) {
-        self.parts.signals.identities_changed();
-        self.recheck_pool();
+        self.identities_changed();
         let source = registration.sources.iter().map(|source| Text::from(source.to_string())).collect();
         let (sandbox, policy) = (Text::from(&*registration.id), Text::from(&*registration.policy));
         self.parts.audit.event(&Event::Sandbox(Sandbox { sandbox, change, policy, source, kept }));
     }
 
+    /// Has whatever is open, idle connections too, asked whether its client still holds.
+    pub(super) fn identities_changed(&self) {
+        self.parts.signals.identities_changed();
+        self.recheck_pool();
+    }
+
     /// Lets go of idle connections that would no longer be permitted, or would go another way.
     pub(super) fn recheck_pool(&self) {
-        let (policy, chain, registered) = (self.policy(), self.chain.load_full(), self.registered());
+        let (policy, registered) = (self.policy(), self.registered());
         self.pool.retain(|intent, upstream| {
-            let address = upstream.address();
-            self.parts.identities.still_hold(&intent.client)
-                && chain.way(&intent.destination, address.socket_addr().ip()) == *upstream.way()
-                && live::still_allowed(&policy, &registered.registered, intent, address, None)
+            self.may_lie_idle(intent, upstream)
+                && live::still_allowed(&policy, &registered.registered, intent, upstream.address(), None)
         });
     }
 }

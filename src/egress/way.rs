@@ -290,14 +290,20 @@ impl Egress {
         Walk { chain, policy, resolver, dialer, patience: timeouts.connect, shed }
     }
 
-    /// Keeps a connection that has just served a request, unless it would go another way now.
-    pub(super) fn keep(&self, intent: Intent, upstream: Upstream) {
+    /// Keeps a connection that has just served a request, unless it would go another way now or its
+    /// client no longer holds.
+    pub(super) fn keep(&self, intent: &Intent, upstream: Upstream) {
+        // What lies idle is no use of a registration.
+        let client = intent.client.clone().without_registration();
+        let idle = Intent { client, ..intent.clone() };
+        self.pool.put(idle, upstream, |upstream| self.may_lie_idle(intent, upstream));
+    }
+
+    /// Does the client still hold, and would the connection go the same way now?
+    pub(super) fn may_lie_idle(&self, intent: &Intent, upstream: &Upstream) -> bool {
         let address = upstream.address().socket_addr().ip();
-        if self.chain.load().way(&intent.destination, address) == *upstream.way() {
-            // What lies idle is no use of a registration.
-            let client = intent.client.without_registration();
-            self.pool.put(Intent { client, ..intent }, upstream);
-        }
+        self.parts.identities.still_hold(&intent.client)
+            && self.chain.load().way(&intent.destination, address) == *upstream.way()
     }
 
     /// Logs what an operator has to mend.

@@ -77,9 +77,13 @@ impl Pool {
         found
     }
 
-    /// Keeps a connection that has just served a request.
-    pub fn put(&self, intent: Intent, upstream: Upstream) {
+    /// Keeps a connection that has just served a request, if that is still right. Asked while
+    /// nobody else changes the pool: what is wrong from now on finds it in [`Pool::retain`].
+    pub fn put(&self, intent: Intent, upstream: Upstream, is_right: impl FnOnce(&Upstream) -> bool) {
         let mut inner = self.lock();
+        if !is_right(&upstream) {
+            return;
+        }
         if inner.count >= self.most {
             inner.expire();
         }

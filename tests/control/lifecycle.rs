@@ -55,6 +55,39 @@ fn a_sandbox_comes_and_goes() {
     assert_eq!(changes, [(Some("job-7"), Some("registered"), kept), (Some("job-7"), Some("deleted"), kept)]);
 }
 
+/// What lies idle towards an origin goes with the sandbox, by whatever it was identified.
+#[test]
+fn a_deleted_one_leaves_no_idle_connections() {
+    let (ended, ends) = std::sync::mpsc::channel();
+    let origin = Origin::start(move |visit| {
+        while visit.request()?.is_some() {
+            visit.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")?;
+        }
+        ended.send(()).unwrap();
+        Ok(())
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let key = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    crate::printed(&["token", "keygen", "--out", &key("token")]);
+    let text = config(&origin)
+        .replace("[identity]\n", &format!("[identity]\ntoken_keys = [{:?}]\n", key("token.pub")));
+    let egret = crate::support::egret::Egret::with(text).control_token(crate::TOKEN).start();
+    put(&egret, "job", BODY);
+    let mint = ["token", "mint", "--key", &key("token.key"), "--sandbox", "job", "--policy", "main"];
+    let by_token = format!("Proxy-Authorization: Bearer {}\r\n", crate::printed(&mint));
+    let authority = format!("origin.test:{}", origin.port());
+    for (number, fields) in [&*by_token, ""].into_iter().enumerate() {
+        put(&egret, "job", BODY);
+        let mut client = crate::support::client::Client::connect_from("127.1.0.7", egret.proxy);
+        client.send(format!("GET http://{authority}/ HTTP/1.1\r\nHost: {authority}\r\n{fields}\r\n"));
+        assert_eq!(client.response("GET").status, 200);
+        wait_for("the end of the request", LIMIT, || egret.events("close").len() > number);
+        assert!(ends.try_recv().is_err(), "it lies idle");
+        assert_eq!(delete(&egret, "job"), 204);
+        ends.recv_timeout(LIMIT).expect("it is closed long before its time");
+    }
+}
+
 #[test]
 fn a_replaced_one_has_what_is_open_decided_again() {
     let origin = Origin::echoing();

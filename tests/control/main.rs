@@ -24,7 +24,7 @@ mod support;
 use serde_json::Value;
 
 use support::client::Client;
-use support::egret::{Builder, Egret};
+use support::egret::{BINARY, Builder, Egret};
 use support::http1::Response;
 use support::origin::Origin;
 
@@ -46,6 +46,13 @@ fn config(origin: &Origin) -> String {
 
 fn serving(origin: &Origin) -> Builder {
     Egret::with(config(origin)).control_token(TOKEN)
+}
+
+/// What a successful command printed, without the line end.
+fn printed(arguments: &[&str]) -> String {
+    let output = std::process::Command::new(BINARY).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
 }
 
 fn put(egret: &Egret, id: &str, body: &str) -> (u16, Value) {

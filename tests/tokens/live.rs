@@ -63,6 +63,39 @@ fn a_revocation_closes_tunnels_and_outlives_the_process() {
     assert_eq!(revocations[1]["sandbox"], "box");
 }
 
+/// What lies idle towards an origin belongs to a sandbox too; others keep theirs.
+#[test]
+fn a_revocation_drops_idle_connections_at_once() {
+    let keys = Keys::new();
+    let (ended, ends) = std::sync::mpsc::channel();
+    let origin = Origin::start(move |visit| {
+        while visit.request()?.is_some() {
+            visit.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")?;
+        }
+        ended.send(()).unwrap();
+        Ok(())
+    });
+    let egret = serving(&origin, &[&keys]);
+    let (neighbour, _) = keys.mint_for("neighbour", &[]);
+    let served = |token: &str| {
+        let records = egret.events("close").len();
+        assert_eq!(ask(&egret, "127.0.0.1", &get(&origin, &bearer(token))).status, 200);
+        wait_for("the end of the request", LIMIT, || egret.events("close").len() > records);
+    };
+    served(&neighbour);
+    for by in ["token", "sandbox"] {
+        let sandbox = format!("box-{by}");
+        let (token, id) = keys.mint_for(&sandbox, &[]);
+        served(&token);
+        assert!(ends.try_recv().is_err(), "it lies idle");
+        let what = if by == "token" { vec![&*id] } else { vec!["--sandbox", &sandbox] };
+        revoke(&egret, &what);
+        ends.recv_timeout(LIMIT).expect("it is closed long before its time");
+    }
+    served(&neighbour);
+    assert_eq!(origin.accepted(), 3, "the neighbour has kept its own");
+}
+
 #[test]
 fn an_expired_token_keeps_its_tunnel_and_opens_no_other() {
     let (keys, origin) = (Keys::new(), Origin::echoing());
