@@ -201,17 +201,23 @@ impl Identities {
         self.trust.load().as_ref().is_some_and(|trust| trust.holds(certificate, at))
     }
 
-    /// May a client that was identified go on? Its token or certificate must not have been revoked
-    /// since, and the key or authority that signed it must still be in force. That it has expired
-    /// ends nothing. What was registered must still be.
+    fn still_believe(&self, certificate: &Certificate) -> bool {
+        self.believe(certificate, certificate.verified)
+    }
+
+    /// May a client that was identified go on? Its token and its certificate must not have been
+    /// revoked since, and the key and the authority that signed them must still be in force. That
+    /// they have expired ends nothing. What was registered must still be.
     #[must_use]
     pub fn still_hold(&self, client: &Client) -> bool {
         match &client.identity {
             Identity::Source | Identity::Listener => true,
             Identity::Registered(known) => self.registry.snapshot().holds(known, client.source),
-            Identity::Cert(certificate) => self.believe(certificate, certificate.verified),
+            Identity::Cert(certificate) => self.still_believe(certificate),
             Identity::Token(token) => {
-                self.keys.load().as_ref().is_some_and(|keys| keys.trust(token)) && !self.is_revoked(client)
+                self.keys.load().as_ref().is_some_and(|keys| keys.trust(token))
+                    && !self.is_revoked(client)
+                    && token.over.as_ref().is_none_or(|certificate| self.still_believe(certificate))
             }
         }
     }
@@ -232,8 +238,12 @@ impl Identities {
 /// A token that comes over a connection with a certificate has to be for the same sandbox: one that
 /// was stolen from another sandbox is not.
 fn agree(client: Client, certificate: Option<&Arc<Certificate>>) -> Result<Client, Refusal> {
-    if certificate.is_none_or(|certificate| certificate.sandbox.as_ref() == Some(&client.sandbox)) {
-        return Ok(client);
+    match certificate {
+        None => return Ok(client),
+        Some(certificate) if certificate.sandbox.as_ref() == Some(&client.sandbox) => {
+            return Ok(client.over(certificate));
+        }
+        Some(_) => {}
     }
     let id = client.token().map(|token| &*token.id).unwrap_or_default();
     let whose = whose(&client.sandbox, id);

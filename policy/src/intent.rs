@@ -39,6 +39,8 @@ pub struct Token {
     pub tool: Option<Arc<str>>,
     /// Limits that hold beside those of the policy, for this token alone.
     pub limits: Option<Arc<Limits>>,
+    /// The certificate of the connection that it came over, for the same sandbox.
+    pub over: Option<Arc<Certificate>>,
 }
 
 /// What a client certificate says, and what it was verified with.
@@ -91,6 +93,19 @@ impl Client {
         match &self.identity {
             Identity::Token(token) => Some(token),
             Identity::Source | Identity::Registered(_) | Identity::Cert(_) | Identity::Listener => None,
+        }
+    }
+
+    /// The same, whose token came over a connection with this certificate.
+    #[must_use]
+    pub fn over(self, certificate: &Arc<Certificate>) -> Self {
+        match self.identity {
+            Identity::Token(token) => {
+                let over = Some(Arc::clone(certificate));
+                let token = Token { over, ..Arc::unwrap_or_clone(token) };
+                Self { identity: Identity::Token(Arc::new(token)), ..self }
+            }
+            Identity::Source | Identity::Registered(_) | Identity::Cert(_) | Identity::Listener => self,
         }
     }
 

@@ -142,6 +142,7 @@ mod tests {
             workspace: None,
             tool: None,
             limits: None,
+            over: None,
         }
     }
 

@@ -149,6 +149,7 @@ impl TokenKeys {
             workspace: claims.workspace.as_deref().map(Arc::from),
             tool: claims.tool.as_deref().map(Arc::from),
             limits,
+            over: None,
         };
         Ok(Client {
             sandbox: claims.sub.as_str().into(),

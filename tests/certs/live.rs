@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use crate::pki::{Pki, printed};
 use crate::secure::{Secure, config};
-use crate::setup::{answering, close, connect, decision, front, get, lines, reason, tunnel};
+use crate::setup::{
+    answering, close, connect, connect_to, decision, front, get, lines, reason, rules, tunnel,
+};
+use crate::support::egret::Egret;
 use crate::support::origin::Origin;
 use crate::support::wait_for;
 use rustls::version::TLS13;
@@ -64,6 +67,54 @@ fn a_revoked_certificate_loses_its_connections() {
     let answer = again.and_then(|mut client| client.try_response("GET").map(|answer| answer.status));
     assert!(answer.is_err(), "{answer:?}");
     assert_eq!(decision(&egret, 4)["reason"], "identity_rejected");
+}
+
+/// A token that came over the connection of a certificate: both have to hold.
+#[test]
+fn a_revoked_certificate_takes_what_tokens_opened_over_it() {
+    let (ended, ends) = std::sync::mpsc::channel();
+    let origin = Origin::start(move |visit| {
+        while visit.request()?.is_some() {
+            visit.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")?;
+        }
+        ended.send(()).unwrap();
+        Ok(())
+    });
+    let pki = Pki::new();
+    printed(&["token", "keygen", "--out", &pki.text("token")]);
+    let key = pki.text("token.key");
+    let token = printed(&["token", "mint", "--key", &key, "--sandbox", "build-1", "--policy", "main"]);
+    let fields = format!("Proxy-Authorization: Bearer {}\r\n", token.trim());
+    let pair = pki.client("build-1");
+    printed(&["cert", "revoke", "--ca", &pki.text("ca")]);
+    let list = format!("tls_client_crl = {:?}\n", pki.path("ca.crl"));
+    let text = format!("[identity]\ntoken_keys = [{:?}]\n\n{}", pki.path("token.pub"), rules(&origin));
+    let egret = Egret::with(text).tls(&(lines(&pki) + &list)).start();
+    let open = |pair| {
+        let mut client = connect(&egret, &pki, "127.0.0.1", pair);
+        client.send(connect_to(&origin).replace("\r\n\r\n", &format!("\r\n{fields}\r\n")));
+        assert_eq!(client.response("CONNECT").status, 200);
+        client
+    };
+    // The last request leaves a connection to the origin in the pool.
+    let (mut over, mut without) = (open(Some(&pair)), open(None));
+    let mut asking = connect(&egret, &pki, "127.0.0.1", Some(&pair));
+    asking.send(get(&origin, &fields));
+    assert_eq!(asking.response("GET").status, 200);
+    assert_eq!(close(&egret, 1)["reason"], "allowed");
+    assert!(ends.try_recv().is_err());
+    pki.revoke("build-1");
+    assert_eq!(egret.reload().status, 200);
+    assert!(over.until_end().1.is_err(), "cut, not ended");
+    assert_eq!(close(&egret, 2)["reason"], "identity_rejected");
+    for _ in 0..2 {
+        ends.recv_timeout(Duration::from_secs(10)).expect("the tunnel and the idle connection");
+    }
+    asking.send(get(&origin, &fields));
+    assert_eq!(reason(&asking.response("GET")), (407, "identity_rejected"));
+    // The token itself still holds where no certificate came with it.
+    without.send(format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", crate::setup::NAME));
+    assert_eq!(without.response("GET").status, 200);
 }
 
 #[test]
