@@ -59,6 +59,9 @@ pub(super) fn judge(way: Way, reach: Reach, known: Known) -> Outcome {
     outcome.of(kind)
 }
 
+/// A record of TLS with the fatal alert `access_denied` (RFC 8446 section 6.2), and no other.
+const DENIED: [u8; 7] = [21, 3, 3, 0, 2, 2, 49];
+
 /// Under which name a baseline has what came of talking to a target.
 pub(super) fn answer_key(target: &Target) -> String {
     format!("answer {target}")
@@ -66,8 +69,8 @@ pub(super) fn answer_key(target: &Target) -> String {
 
 /// What came of talking on an open connection.
 pub(super) enum Spoken {
-    /// It was ended without an octet.
-    Closed,
+    /// It was ended, by this sign alone.
+    Closed(&'static str),
     /// egret's own refusal came.
     Refused(String),
     /// Octets of somebody else's.
@@ -81,7 +84,7 @@ impl Spoken {
     pub(super) fn reach(self) -> Reach {
         match self {
             Self::Octets(detail) => Reach::new(Kind::Reached, detail),
-            Self::Closed => Reach::new(Kind::Refused, "connected, then closed without an octet"),
+            Self::Closed(how) => Reach::new(Kind::Refused, format!("connected, then {how}")),
             Self::Refused(reason) => Reach::new(Kind::Refused, format!("refused by egret: {reason}")),
             Self::Silence(reach) => reach,
         }
@@ -107,7 +110,9 @@ pub(super) async fn speak(mut stream: TcpStream, port: u16, patience: Duration) 
         }
         let mut octets = [0; 512];
         match stream.read(&mut octets).await {
-            Ok(0) | Err(_) => Spoken::Closed,
+            Ok(0) | Err(_) => Spoken::Closed("closed without an octet"),
+            // As egret refuses TLS; few servers do so for a name that they don't know.
+            Ok(7) if tls && octets.starts_with(&DENIED) => Spoken::Closed("ended by the alert access_denied"),
             Ok(length) => Spoken::Octets(format!("answered, {length} octets")),
         }
     };
@@ -125,15 +130,13 @@ fn judge_taken(spoken: Spoken, known: Known) -> Outcome {
             Outcome::pass(format!("taken and refused by egret: {reason}")).countered()
         }
         (Spoken::Refused(reason), _) => Outcome::pass(format!("taken and refused by egret: {reason}")),
-        (Spoken::Closed, Known::Reached) => {
-            Outcome::pass("taken, and closed without an octet").of(Kind::Refused).countered()
+        (Spoken::Closed(how), Known::Reached) => {
+            Outcome::pass(format!("taken, and {how}")).of(Kind::Refused).countered()
         }
-        (Spoken::Closed, Known::Not(why)) => {
-            Outcome::unsupported(format!("taken, and closed without an octet; {why}"))
-        }
-        (Spoken::Closed, Known::Nothing) => Outcome::unsupported(
-            "taken, and closed without an octet; whether by egret or the target, only a baseline can tell",
-        ),
+        (Spoken::Closed(how), Known::Not(why)) => Outcome::unsupported(format!("taken, and {how}; {why}")),
+        (Spoken::Closed(how), Known::Nothing) => Outcome::unsupported(format!(
+            "taken, and {how}; whether by egret or the target, only a baseline can tell"
+        )),
     }
 }
 
@@ -171,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_listener_that_takes_everything_must_end_it() {
-        let closed = |known| judge_taken(Spoken::Closed, known).verdict;
+        let closed = |known| judge_taken(Spoken::Closed("closed"), known).verdict;
         assert_eq!(closed(Known::Reached), Verdict::Pass);
         assert_eq!(closed(Known::Nothing), Verdict::Unsupported);
         let silence = Spoken::Silence(Reach::new(Kind::TimedOut, ""));
