@@ -3,7 +3,7 @@
 //!
 //! One table of its own, replaced or removed in one transaction; never touches another one.
 
-mod rules;
+pub(super) mod rules;
 
 use std::io::{ErrorKind, Write};
 use std::process::{Command, Stdio};
@@ -95,45 +95,55 @@ fn absent(side: &Side) -> Option<String> {
     names.iter().find(|name| !is_there(name)).cloned()
 }
 
-/// Hands one transaction to `nft`.
+/// Hands one transaction to `nft`, and tells what came of it.
 fn run_nft(script: &str) -> u8 {
-    match try_nft(script) {
-        Ok(()) => OK,
-        Err(message) => {
-            complain(&message);
-            FAILED
-        }
-    }
+    let Err(error) = try_nft(script) else { return OK };
+    complain(&match &error {
+        NftError::Missing => format!(
+            "{error}, nothing was changed; install nftables, or give what `egret nft` prints to `nft -f -` where it is"
+        ),
+        NftError::Said(said) if said.contains("Operation not permitted") => format!(
+            "nothing was changed: this needs CAP_NET_ADMIN in this network namespace; run it as root ({})",
+            said.lines().next().unwrap_or_default()
+        ),
+        _ => format!("nothing was changed: {error}"),
+    });
+    FAILED
 }
 
-fn try_nft(script: &str) -> Result<(), String> {
-    let piped = Command::new("nft")
-        .args(["-f", "-"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn();
-    let mut nft = piped.map_err(|error| match error.kind() {
-        ErrorKind::NotFound => {
-            "the program `nft` is not there, nothing was changed; install nftables, or give what `egret nft` prints to `nft -f -` where it is".to_owned()
+/// Rules were not put in force.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NftError {
+    #[error("the program `nft` is not there")]
+    Missing,
+    #[error("`nft` can't be run: {0}")]
+    NotRun(std::io::Error),
+    #[error("`nft` says: {0}")]
+    Said(String),
+}
+
+/// Where the program is. System folders are not in the search path of every user.
+const PROGRAMS: [&str; 3] = ["nft", "/usr/sbin/nft", "/sbin/nft"];
+
+/// Hands one transaction to `nft`.
+pub(super) fn try_nft(script: &str) -> Result<(), NftError> {
+    let start = |program: &str| {
+        let mut nft = Command::new(program);
+        nft.args(["-f", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        match nft.spawn() {
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            started => Some(started),
         }
-        _ => format!("`nft` can't be run, nothing was changed: {error}"),
-    })?;
+    };
+    let started = PROGRAMS.into_iter().find_map(start).ok_or(NftError::Missing)?;
+    let mut nft = started.map_err(NftError::NotRun)?;
     // It reads all of this before it says anything; what fails here, its status tells better.
     let fed = nft.stdin.take().map(|mut stdin| stdin.write_all(script.as_bytes()));
-    let output = nft.wait_with_output().map_err(|error| format!("`nft` can't be waited for: {error}"))?;
+    let output = nft.wait_with_output().map_err(NftError::NotRun)?;
     if output.status.success() && matches!(fed, Some(Ok(()))) {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let said = said.trim();
-    if said.contains("Operation not permitted") {
-        return Err(format!(
-            "nothing was changed: this needs CAP_NET_ADMIN in this network namespace; run it as root ({})",
-            said.lines().next().unwrap_or_default()
-        ));
-    }
-    Err(format!("nothing was changed: `nft` says: {said}"))
+    Err(NftError::Said(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
 }
 
 /// A name of an interface, as the kernel permits it and nft can quote it.

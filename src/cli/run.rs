@@ -10,15 +10,15 @@ use clap::Args;
 use egret_policy::{Listeners, is_sandbox_id};
 use nix::errno::Errno;
 
+use super::nft::{NftError, rules, try_nft};
 use super::serve::{Bound, Proxy, in_runtime, start_log};
 use super::{complain, learn, show, tell};
 use crate::audit::Tap;
 use crate::config::{self, ConfigSource, Files, Loaded, RunRules, RunSource};
 use crate::run::{
-    Ended, Inside, PROXY, Scratch, StartError, Summary, Supervisor, become_command, end_leftovers,
-    engine_sockets, standard_way_out,
+    Ended, Inside, PROXY, RESOLV_CONF, Scratch, StartError, Summary, Supervisor, Unrouted, become_command,
+    diverted_to, end_leftovers, engine_sockets, standard_way_out,
 };
-use crate::server::Door;
 
 /// egret itself has failed, as `env`, `timeout` and others have it.
 const OWN_FAILURE: u8 = 125;
@@ -30,6 +30,9 @@ const NOT_FOUND: u8 = 127;
 const LOG: &str = "warn,hickory_net=off,hickory_proto=off,hickory_resolver=off";
 /// How long connections may last that nobody of the command's is left to use.
 const DRAIN: Duration = Duration::from_secs(2);
+
+/// Said where something found no route, as all do that connect by themselves.
+const PAST_THE_PROXY: &str = "something tried to go past the proxy, and found no network; --transparent serves programs that know of no proxy";
 
 #[derive(Debug, Args)]
 pub(super) struct RunArgs {
@@ -51,6 +54,10 @@ pub(super) struct RunArgs {
     /// Write what was learned to a rule set; with --observe
     #[arg(long, value_name = "FILE", requires = "observe")]
     learn: Option<PathBuf>,
+    /// Serve programs that know of no proxy too: divert what they connect to, and answer for names;
+    /// needs the program nft
+    #[arg(long)]
+    transparent: bool,
     /// Append the audit to a file; without it, the audit is not kept
     #[arg(long, value_name = "FILE")]
     audit: Option<PathBuf>,
@@ -77,7 +84,16 @@ pub(super) struct BecomeArgs {
 
 impl BecomeArgs {
     pub(super) fn run(self) -> u8 {
-        become_command(&self.command);
+        become_command(&self.command, |rules| {
+            try_nft(rules).map_err(|error| {
+                let help = match error {
+                    NftError::Missing => "; install nftables, or run without --transparent",
+                    NftError::NotRun(_) => "",
+                    NftError::Said(_) => "; the kernel may lack nf_tables, nft_redir or nft_reject_inet",
+                };
+                format!("connections can't be diverted: {error}{help}")
+            })
+        });
         OWN_FAILURE
     }
 }
@@ -118,11 +134,17 @@ impl RunArgs {
         start_log(LOG);
         // In this order: the process inside must not be born with signals held back, and a signal
         // from here on must not end this one.
-        let inside = Inside::start(&self.command).map_err(|error| error.to_string())?;
+        let rules = self.transparent.then(|| rules::of_run(&diverted_to()));
+        let inside = Inside::start(&self.command, rules.as_deref()).map_err(|error| error.to_string())?;
         Supervisor::hold_signals().map_err(|error| format!("signals can't be held back: {error}"))?;
         let scratch = Scratch::make()
             .map_err(|error| format!("no folder in {}: {error}", std::env::temp_dir().display()))?;
         let audit = self.audit.clone().unwrap_or_else(|| scratch.path().join("audit.ndjson"));
+        let resolv_conf = scratch.path().join("resolv.conf");
+        if self.transparent {
+            std::fs::write(&resolv_conf, RESOLV_CONF)
+                .map_err(|error| format!("{} can't be written: {error}", resolv_conf.display()))?;
+        }
         loaded.settings.audit.file.clone_from(&audit);
         loaded.settings.state_dir = scratch.path().to_path_buf();
         if !self.quiet {
@@ -131,13 +153,14 @@ impl RunArgs {
         let before = std::fs::metadata(&audit).map_or(0, |meta| meta.len());
         let summary = Arc::new(Summary::default());
         let tap = Arc::<Summary>::clone(&summary);
-        let ended = in_runtime(supervise(loaded, source.clone(), files, inside, tap))?;
+        let mut unrouted = Unrouted::of(inside.pid());
+        let ended = in_runtime(supervise(loaded, source.clone(), files, (inside, &resolv_conf), tap))?;
         let (ended, stopped) = match ended {
             Outcome::Ended(ended, stopped) => (ended, stopped),
             Outcome::NotExecuted(number) => return Ok(self.not_executed(number)),
         };
         if !self.quiet {
-            self.summarise(&summary, ended);
+            self.summarise(&summary, ended, unrouted.count());
         }
         let learned = learner.map_or(Ok(()), |learner| learner.learn(&audit, before, &source));
         // What the command says is worth more than that.
@@ -188,16 +211,20 @@ impl RunArgs {
         if error == Errno::ENOENT { NOT_FOUND } else { NOT_EXECUTABLE }
     }
 
-    fn summarise(&self, summary: &Summary, ended: Ended) {
+    fn summarise(&self, summary: &Summary, ended: Ended, unrouted: u64) {
         if self.json {
             let whole = serde_json::json!({
                 "sandbox": self.sandbox,
                 "status": ended.status(),
                 "destinations": summary.traffic(),
+                "unrouted": unrouted,
             });
             tell(&format!("{whole}\n"));
         } else {
             tell(&summary.text(self.config.is_none()));
+            if unrouted > 0 && !self.transparent {
+                complain(PAST_THE_PROXY);
+            }
         }
     }
 }
@@ -222,12 +249,13 @@ async fn supervise(
     loaded: Loaded,
     source: ConfigSource,
     files: Files,
-    mut inside: Inside,
+    (mut inside, resolv_conf): (Inside, &Path),
     tap: Arc<dyn Tap>,
 ) -> Result<Outcome, String> {
-    let listeners = inside.listeners().into_iter().map(tokio::net::TcpListener::from_std);
-    let listeners = listeners.collect::<Result<Vec<_>, _>>().map_err(|error| error.to_string())?;
-    let proxy = listeners.into_iter().map(|listener| (listener, Door::Plain)).collect();
+    let doors = inside.doors();
+    let listen = |(listener, door)| Ok((tokio::net::TcpListener::from_std(listener)?, door));
+    let proxy = doors.listeners.into_iter().map(listen).collect::<std::io::Result<_>>();
+    let proxy = proxy.map_err(|error| error.to_string())?;
     // They are in another namespace: no address that is dialled here leads to them. Those that a
     // proxy with this configuration has are kept from the command all the same.
     let own = Listeners { bound: loaded.policy.listeners.bound.clone() };
@@ -237,11 +265,11 @@ async fn supervise(
         loaded,
         source,
         files,
-        Bound { proxy, datagrams: Vec::new(), control: None, own },
+        Bound { proxy, datagrams: doors.datagrams, control: None, own },
         Some(tap),
     )?;
     tracing::debug!(proxy = PROXY, "serving the command");
-    let number = match inside.go() {
+    let number = match inside.go(resolv_conf) {
         Ok(Ok(())) => None,
         Ok(Err(number)) => Some(number),
         // A signal came first; the wait tells which.

@@ -70,8 +70,13 @@ impl RunSource {
     }
 }
 
+/// Questions for names that a command may ask. Nobody shares the listener, and a build that starts many
+/// programs at once has each of them ask for the same few names; how many names there are `dns_names` limits.
+const QUESTIONS: &str = "500/s burst 5000";
+
 /// The configuration that holds without a file.
 pub(super) fn text(has_rule_set: bool, allow: &[String]) -> String {
     let rules = if has_rule_set { "rules = [\"file\"]\n" } else { "" };
-    format!("[policy.{OWN}]\n{rules}{}", allow_table(OWN, allow))
+    let limits = format!("[policy.{OWN}.limits]\ndns_queries = \"{QUESTIONS}\"\n");
+    format!("[policy.{OWN}]\n{rules}{limits}{}", allow_table(OWN, allow))
 }

@@ -13,7 +13,7 @@ use rustix::net::{
 /// Octets of a message.
 const LONGEST: usize = 4096;
 /// Descriptors with a message.
-const MOST_DESCRIPTORS: usize = 4;
+const MOST_DESCRIPTORS: usize = 8;
 
 /// What a message says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,11 +22,11 @@ pub(super) enum Kind {
     Unshared,
     /// The network namespace is there, by the privileges of root.
     UnsharedAsRoot,
-    /// Who is who in the user namespace is settled.
+    /// Who is who in the user namespace is settled; the text has rules for nftables, if any.
     Mapped,
     /// The listening sockets.
     Listening,
-    /// Become the command; with its standard input.
+    /// Become the command; with its standard input. The text is the path of a `resolv.conf`, if any.
     Go,
     /// It can't be done; the text says why.
     Failed,

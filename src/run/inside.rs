@@ -1,34 +1,35 @@
 //! The process that becomes the command: makes the namespaces, listens, hands its sockets out, and
 //! executes. It has one thread, opens no connection, and reads no configuration.
+//!
+//! Where it is sent rules for nftables, all connections are diverted to a listener of their own, and
+//! names are answered: the command need not know of a proxy.
 
 use std::ffi::OsString;
 use std::fs;
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, unshare};
 
 use super::channel::{Kind, Message, receive, send};
-use super::{environment, loopback, privileges};
-use crate::server::{Door, listen as listen_on};
+use super::{doors, environment, loopback, mounts, privileges};
 
-/// The proxy's port inside. The namespace is new, so nobody has it.
-const PORT: u16 = 3128;
 /// Descriptors below are the standard ones, which are the command's.
 const FIRST_OTHER: i32 = 3;
 
 /// Becomes the command. Returns only where that failed; the parent knows why.
 ///
-/// Standard input is the channel to the parent, which sends the real one.
-pub fn become_command(command: &[OsString]) {
+/// Standard input is the channel to the parent, which sends the real one. `enforce` puts rules for
+/// nftables in force.
+pub fn become_command(command: &[OsString], enforce: impl Fn(&str) -> Result<(), String>) {
     close_inherited();
     let Ok(channel) = rustix::io::fcntl_dupfd_cloexec(io::stdin(), FIRST_OTHER) else { return };
     // Where nobody listens the parent is gone, and so is the need.
-    let _ = match prepare(&channel) {
+    let _ = match prepare(&channel, enforce) {
         Ok(true) => {
             let error = execute(command);
             send(&channel, Kind::NotExecuted, &error.raw_os_error().unwrap_or_default().to_string(), &[])
@@ -39,22 +40,42 @@ pub fn become_command(command: &[OsString]) {
 }
 
 /// Does everything up to the command; false where the parent has ended meanwhile.
-fn prepare(channel: &OwnedFd) -> Result<bool, String> {
+fn prepare(channel: &OwnedFd, enforce: impl Fn(&str) -> Result<(), String>) -> Result<bool, String> {
     let told = |error: io::Error| format!("the parent process can't be told: {error}");
     send(channel, isolate()?, "", &[]).map_err(told)?;
-    if expect(channel, Kind::Mapped)?.is_none() {
-        return Ok(false);
-    }
+    let Some(mapped) = expect(channel, Kind::Mapped)? else { return Ok(false) };
+    let rules = Some(mapped.text).filter(|rules| !rules.is_empty());
     loopback::bring_up().map_err(|error| format!("the loopback interface can't be brought up: {error}"))?;
-    let listeners = listen()?;
-    let descriptors: Vec<_> = listeners.iter().map(AsFd::as_fd).collect();
+    if let Some(rules) = &rules {
+        divert(rules, enforce)?;
+    }
+    let sockets = doors::open(rules.is_some())?;
+    let descriptors: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
     send(channel, Kind::Listening, "", &descriptors).map_err(told)?;
-    drop(listeners);
+    drop(sockets);
     let Some(go) = expect(channel, Kind::Go)? else { return Ok(false) };
+    if rules.is_some() {
+        name_resolver(Path::new(&go.text))?;
+    }
     let stdin = go.descriptors.first().ok_or("no standard input came")?;
     rustix::stdio::dup2_stdin(stdin).map_err(|error| format!("no standard input: {error}"))?;
     privileges::give_up().map_err(|error| format!("privileges can't be given up: {error}"))?;
     Ok(true)
+}
+
+/// Has every connection come to egret.
+fn divert(rules: &str, enforce: impl Fn(&str) -> Result<(), String>) -> Result<(), String> {
+    loopback::take_everything()
+        .map_err(|error| format!("the loopback interface can't be made the way to all addresses: {error}"))?;
+    privileges::lend_network().map_err(|error| format!("`nft` can't be given CAP_NET_ADMIN: {error}"))?;
+    enforce(rules)
+}
+
+/// Has names asked for at egret.
+fn name_resolver(file: &Path) -> Result<(), String> {
+    mounts::part().and_then(|()| mounts::set_resolver(file)).map_err(|error| {
+        format!("{} can't be mounted over /etc/resolv.conf for the command: {error}", file.display())
+    })
 }
 
 fn expect(channel: &OwnedFd, kind: Kind) -> Result<Option<Message>, String> {
@@ -79,18 +100,19 @@ fn execute(command: &[OsString]) -> io::Error {
 /// Makes the namespaces: a user namespace gives an ordinary user the right to a network namespace,
 /// and keeps root's reach to it.
 fn isolate() -> Result<Kind, String> {
-    let refused = match unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNET) {
+    let own = CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS;
+    let refused = match unshare(own | CloneFlags::CLONE_NEWUSER) {
         Ok(()) => return Ok(Kind::Unshared),
         Err(error) => error,
     };
-    match unshare(CloneFlags::CLONE_NEWNET) {
+    match unshare(own) {
         Ok(()) => Ok(Kind::UnsharedAsRoot),
         Err(as_root) => Err(why_not(refused, as_root)),
     }
 }
 
 /// Settings of the kernel that forbid it: where, the value that does, and what to do.
-const FORBIDDING: [(&str, &str, &str); 4] = [
+const FORBIDDING: [(&str, &str, &str); 5] = [
     (
         "user/max_user_namespaces",
         "0",
@@ -100,6 +122,11 @@ const FORBIDDING: [(&str, &str, &str); 4] = [
         "user/max_net_namespaces",
         "0",
         "user.max_net_namespaces is 0; allow some: sysctl -w user.max_net_namespaces=10000",
+    ),
+    (
+        "user/max_mnt_namespaces",
+        "0",
+        "user.max_mnt_namespaces is 0; allow some: sysctl -w user.max_mnt_namespaces=10000",
     ),
     (
         "kernel/unprivileged_userns_clone",
@@ -127,15 +154,6 @@ fn why_not(unprivileged: Errno, as_root: Errno) -> String {
         unprivileged.desc(),
         as_root.desc(),
     )
-}
-
-/// Listens on the loopback addresses; where there is no IPv6, on one.
-fn listen() -> Result<Vec<TcpListener>, String> {
-    let v4 = listen_on(SocketAddr::from((Ipv4Addr::LOCALHOST, PORT)), Door::Plain);
-    let v4 =
-        v4.map_err(|error| format!("127.0.0.1:{PORT} in the namespace can't be listened on: {error}"))?;
-    let v6 = listen_on(SocketAddr::from((Ipv6Addr::LOCALHOST, PORT)), Door::Plain);
-    Ok([v4].into_iter().chain(v6).collect())
 }
 
 /// Closes what came from whoever started the program, but for pipes and regular files: a socket may

@@ -4,14 +4,15 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io;
-use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, WaitOptions, getegid, geteuid, getgid, getuid, waitpid};
 
 use super::channel::{self, Kind, Message};
+use super::doors::{self, Doors};
 
 /// The hidden command of the process inside.
 const BECOME: &str = "become";
@@ -48,15 +49,16 @@ pub enum StartError {
 pub struct Inside {
     pid: Pid,
     channel: Option<OwnedFd>,
-    listeners: Vec<TcpListener>,
+    doors: Doors,
 }
 
 impl Inside {
-    /// Starts it, and comes back when it listens.
+    /// Starts it, and comes back when it listens. With `rules` for nftables, they divert what it
+    /// connects to.
     ///
     /// # Errors
     /// The system does not let it. Nothing is left of it then.
-    pub fn start(command: &[OsString]) -> Result<Self, StartError> {
+    pub fn start(command: &[OsString], rules: Option<&str>) -> Result<Self, StartError> {
         if getuid() != geteuid() || getgid() != getegid() {
             return Err(StartError::SetId);
         }
@@ -69,14 +71,14 @@ impl Inside {
             .args(command)
             .stdin(Stdio::from(theirs))
             .spawn()?;
-        let mut inside = Self { pid: Pid::from_child(&child), channel: Some(ours), listeners: Vec::new() };
+        let mut inside = Self { pid: Pid::from_child(&child), channel: Some(ours), doors: Doors::default() };
         if inside.expect()?.kind == Kind::Unshared {
             inside.map_ids()?;
         }
-        inside.send(Kind::Mapped, &[])?;
+        inside.send(Kind::Mapped, rules.unwrap_or_default(), &[])?;
         let listening = inside.expect()?;
-        inside.listeners = listening.descriptors.into_iter().map(TcpListener::from).collect();
-        if inside.listeners.is_empty() {
+        inside.doors = doors::sort(listening.descriptors)?;
+        if inside.doors.listeners.is_empty() {
             return Err(StartError::Inside("no listening socket came".to_owned()));
         }
         Ok(inside)
@@ -89,16 +91,17 @@ impl Inside {
     }
 
     /// The sockets that it has opened inside, once.
-    pub fn listeners(&mut self) -> Vec<TcpListener> {
-        std::mem::take(&mut self.listeners)
+    pub fn doors(&mut self) -> Doors {
+        std::mem::take(&mut self.doors)
     }
 
-    /// Has it become the command; gives the error number where that can't be executed.
+    /// Has it become the command; gives the error number where that can't be executed. Where its
+    /// connections are diverted, `resolv_conf` says to the command where names are asked for.
     ///
     /// # Errors
     /// It has failed or ended before.
-    pub fn go(mut self) -> Result<Result<(), i32>, StartError> {
-        self.send(Kind::Go, &[io::stdin().as_fd()])?;
+    pub fn go(mut self, resolv_conf: &Path) -> Result<Result<(), i32>, StartError> {
+        self.send(Kind::Go, &resolv_conf.to_string_lossy(), &[io::stdin().as_fd()])?;
         let Some(channel) = self.channel.take() else { return Err(StartError::Ended) };
         // Its end is closed by the execution. Whether that, or a signal, the wait tells.
         match channel::receive(&channel)? {
@@ -111,10 +114,15 @@ impl Inside {
         }
     }
 
-    fn send(&self, kind: Kind, descriptors: &[std::os::fd::BorrowedFd<'_>]) -> Result<(), StartError> {
+    fn send(
+        &self,
+        kind: Kind,
+        text: &str,
+        descriptors: &[std::os::fd::BorrowedFd<'_>],
+    ) -> Result<(), StartError> {
         let channel = self.channel.as_ref().ok_or(StartError::Ended)?;
         // Why it is gone it may have said.
-        channel::send(channel, kind, "", descriptors).or_else(|_| self.expect().map(|_| ()))
+        channel::send(channel, kind, text, descriptors).or_else(|_| self.expect().map(|_| ()))
     }
 
     fn expect(&self) -> Result<Message, StartError> {
@@ -162,7 +170,7 @@ impl Drop for Inside {
     fn drop(&mut self) {
         // It ends when its channel does.
         self.channel = None;
-        self.listeners.clear();
+        self.doors = Doors::default();
         let _ = waitpid(Some(self.pid), WaitOptions::empty());
     }
 }

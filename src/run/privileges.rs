@@ -1,5 +1,5 @@
 //! What the process gives up before it becomes the command, so that the command can't alter its
-//! network namespace or enter another one.
+//! network namespace or enter another one. Until then, what it lends to a program that it runs.
 
 use std::io;
 
@@ -7,7 +7,8 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, capability_is_in_bounding_set, clear_ambient_capability_set,
-    remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
+    configure_capability_in_ambient_set, remove_capability_from_bounding_set, set_capabilities,
+    set_no_new_privs,
 };
 
 /// What root keeps: files and users, as package managers need them. Nothing of networks but low
@@ -22,6 +23,18 @@ const OF_ROOT: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::NET_BIND_SERVICE)
     .union(CapabilitySet::SYS_CHROOT)
     .union(CapabilitySet::SETFCAP);
+
+/// Lets programs that this process starts administer its network, until [`give_up`]. Whoever is not
+/// root in a user namespace loses that by an execution otherwise.
+///
+/// # Errors
+/// The system's.
+pub(super) fn lend_network() -> io::Result<()> {
+    let mut sets = capabilities(None)?;
+    sets.inheritable |= CapabilitySet::NET_ADMIN;
+    set_capabilities(None, sets)?;
+    Ok(configure_capability_in_ambient_set(CapabilitySet::NET_ADMIN, true)?)
+}
 
 /// Gives everything else up, for this process and all that it starts.
 ///

@@ -60,6 +60,7 @@ struct Tally {
 #[derive(Deserialize)]
 struct Record<'a> {
     event: &'a str,
+    protocol: Option<&'a str>,
     id: Option<&'a str>,
     host: Option<String>,
     port: Option<u16>,
@@ -100,8 +101,15 @@ impl Tally {
     }
 
     fn decided(&mut self, record: &Record<'_>) {
-        // Without a port, what stands there is a target that nobody understood.
-        let host = record.host.as_ref().filter(|_| record.port.is_some());
+        let reason = record.reason.unwrap_or_default();
+        let asks_name = record.protocol == Some("dns");
+        let refused = record.verdict == Some("deny");
+        // Who was told an address goes on to connect.
+        if asks_name && !refused && record.status == Some(0) && reason != "dns_not_found" {
+            return;
+        }
+        // Without a port, what stands there is a name, or a target that nobody understood.
+        let host = record.host.as_ref().filter(|_| asks_name || record.port.is_some());
         let mut place = (host.map_or(NONE, String::as_str).to_owned(), record.port);
         if self.places.len() >= MOST && !self.places.contains_key(&place) {
             place = (OTHERS.to_owned(), None);
@@ -109,10 +117,9 @@ impl Tally {
         let (host, port) = place.clone();
         let traffic =
             self.places.entry(place.clone()).or_insert_with(|| Traffic { host, port, ..Traffic::default() });
-        let reason = record.reason.unwrap_or_default();
         let failed = record.status.is_some();
         let count = match record.verdict {
-            Some("deny") => &mut traffic.refused,
+            _ if refused => &mut traffic.refused,
             _ if failed => &mut traffic.failed,
             Some("would_deny") => &mut traffic.observed,
             _ => &mut traffic.allowed,
@@ -142,7 +149,7 @@ impl Traffic {
         // A name that looks like an option must not become one when the hint is typed in.
         let option = if self.host.starts_with('-') { "--allow=" } else { "--allow " };
         match self.port {
-            Some(80 | 443) if can("domain_not_allowed") => Some(format!("{option}{}", self.host)),
+            None | Some(80 | 443) if can("domain_not_allowed") => Some(format!("{option}{}", self.host)),
             Some(port) if can("domain_not_allowed") || can("port_not_allowed") => {
                 Some(format!("{option}{}:{port}", self.host))
             }
@@ -268,6 +275,24 @@ mod tests {
         );
         assert!(!summary.text(false).contains("--allow"));
         assert_eq!(told("").text(true), "egret: no request came to the proxy\n");
+    }
+
+    #[test]
+    fn a_name_that_was_asked_for_counts_where_nobody_goes_on_to_connect() {
+        let summary = told(concat!(
+            "{\"event\":\"decision\",\"id\":\"a\",\"protocol\":\"dns\",\"host\":\"ok.test\",\"verdict\":\"allow\",\"reason\":\"allowed\",\"status\":0}\n",
+            "{\"event\":\"decision\",\"id\":\"b\",\"protocol\":\"dns\",\"host\":\"seen.test\",\"verdict\":\"would_deny\",\"reason\":\"domain_not_allowed\",\"status\":0}\n",
+            "{\"event\":\"decision\",\"id\":\"c\",\"protocol\":\"dns\",\"host\":\"gone.test\",\"verdict\":\"allow\",\"reason\":\"dns_not_found\",\"status\":3}\n",
+            "{\"event\":\"decision\",\"id\":\"d\",\"protocol\":\"dns\",\"host\":\"no.test\",\"verdict\":\"deny\",\"reason\":\"domain_not_allowed\",\"status\":5}\n",
+        ));
+        assert_eq!(
+            summary.text(true),
+            concat!(
+                "egret: 2 requests to 2 destinations: 0 allowed, 1 failed, 1 refused\n",
+                "egret: refused  no.test                                       1  domain_not_allowed  --allow no.test\n",
+                "egret: failed   gone.test                                     1  dns_not_found\n",
+            )
+        );
     }
 
     #[test]

@@ -18,6 +18,7 @@ mod enforcement;
 mod learning;
 mod life;
 mod mistakes;
+mod past;
 mod site;
 #[path = "../support/mod.rs"]
 mod support;

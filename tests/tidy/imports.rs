@@ -99,7 +99,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("registry", &["egress::Errand", "learn::Base", "learn::Rules", "learn::doubt"]),
     ("relay", &["stream"]),
     ("reload", &["audit", "config", "egress"]),
-    ("run", &["audit::Tap", "audit::Written", "server::Door", "server::listen"]),
+    ("run", &["audit::Tap", "audit::Written", "server::Door", "server::bind_datagrams", "server::listen"]),
     // DNS servers are spoken to through the one place that opens sockets.
     (
         "resolve",

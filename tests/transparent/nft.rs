@@ -143,13 +143,17 @@ fn what_is_missing_is_named_and_nothing_is_changed(site) {
         .unwrap();
     assert_eq!(unprivileged.status.code(), Some(1));
     assert!(text(&unprivileged.stderr).contains("CAP_NET_ADMIN"), "{}", text(&unprivileged.stderr));
-    let missing = Command::new(BINARY).args(["nft", "--remove"]).env("PATH", "/nonexistent").output().unwrap();
-    assert_eq!(missing.status.code(), Some(1));
-    assert!(text(&missing.stderr).contains("`nft` is not there"), "{}", text(&missing.stderr));
     for wrong in [&["--apply"][..], &["--interface", "a b"], &["--interface", "x\"; drop", "--apply"], &["--table", "9"], &["--remove", "--table", "filter"]] {
         assert_eq!(site.nft(wrong).status.code(), Some(2), "{wrong:?}");
     }
     assert_eq!(rules(), before);
+    // It is looked for where users don't look.
+    for folder in ["/usr/sbin", "/sbin"] {
+        assert!(Command::new("mount").args(["-t", "tmpfs", "none", folder]).status().unwrap().success());
+    }
+    let missing = Command::new(BINARY).args(["nft", "--remove"]).env("PATH", "/nonexistent").output().unwrap();
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(text(&missing.stderr).contains("`nft` is not there"), "{}", text(&missing.stderr));
 }
 }
 

@@ -24,6 +24,13 @@ const FOREIGN_DATAGRAMS: &str = "udp dport { 53, 853 } drop";
 /// Where container engines answer DNS within a container's own namespace, behind a port of any number.
 const ENGINE: &str = "ip daddr 127.0.0.11 drop";
 
+/// The loopback of a namespace.
+const OWN_4: &str = "ip daddr 127.0.0.0/8 accept";
+/// The same over IPv6.
+const OWN_6: &str = "ip6 daddr ::1 accept";
+/// A client of TCP hears of it at once.
+const RESET: &str = "reject with tcp reset";
+
 /// Which traffic the rules are about.
 pub(super) enum Side {
     /// What comes from these interfaces.
@@ -94,7 +101,7 @@ impl RuleSet<'_> {
 
         let mut divert = vec![others.as_str()];
         divert.extend(listeners.iter().map(String::as_str));
-        let diverts = if self.tproxy { doors.tproxies() } else { doors.redirects() };
+        let diverts = if self.tproxy { doors.tproxies() } else { redirects(&doors.transparent) };
         divert.extend(diverts.iter().map(String::as_str));
         // A name for a priority may stand with an offset: behind `arrive`, before any routing.
         let kind = if self.tproxy {
@@ -130,12 +137,33 @@ fn write_user(out: &mut String, user: u32, doors: &Doors) {
     chain(out, "leave", "filter hook output priority mangle", &leave);
 
     let mut divert = vec![marked.as_str(), local];
-    let diverts = doors.redirects();
+    let diverts = redirects(&doors.transparent);
     divert.extend(diverts.iter().map(String::as_str));
     chain(out, "divert", "nat hook output priority -100", &divert);
 
     let output = [marked.as_str(), &control, NEIGHBOURS, REPLIES, local, "drop"];
     chain(out, "output", "filter hook output priority filter", &output);
+}
+
+/// The rules within `egret run --transparent`: a namespace in which all that is sent stays, wherever it
+/// was meant to go. TCP comes to one of these addresses, but for what is meant for the loopback, where
+/// the command may have servers of its own.
+///
+/// Nothing depends on them but who hears of what: there is no way out that they could close.
+pub(in crate::cli) fn of_run(transparent: &[SocketAddr]) -> String {
+    // Nothing that was diverted carries these addresses yet.
+    let direct = transparent.iter().map(|&to| format!("{} {RESET}", place(to, "tcp")));
+    let mut leave: Vec<String> = direct.collect();
+    leave.extend([OWN_4, OWN_6, REPLIES].map(str::to_owned));
+    leave.push(format!("tcp dport {{ 53, 853 }} {RESET}"));
+    leave.extend(["meta l4proto tcp accept", "drop"].map(str::to_owned));
+    let mut divert = [OWN_4, OWN_6].map(str::to_owned).to_vec();
+    divert.extend(redirects(transparent));
+    let mut out = String::from("table inet egret {\n");
+    chain(&mut out, "leave", "filter hook output priority mangle", &leave);
+    chain(&mut out, "divert", "nat hook output priority -100", &divert);
+    out.push_str("}\n");
+    out
 }
 
 /// Egret's listeners, as far as the sandboxes' side can reach them.
@@ -193,22 +221,6 @@ impl Doors {
         self.transparent.iter().map(|&address| family(address).0)
     }
 
-    /// A listener at a certain address takes what is sent there; REDIRECT would choose another one of
-    /// the interface's.
-    fn redirects(&self) -> Vec<String> {
-        let rule = |&address: &SocketAddr| {
-            let (family, ip) = family(address);
-            let port = address.port();
-            let to = if address.ip().is_unspecified() || address.ip().is_loopback() {
-                format!("redirect to :{port}")
-            } else {
-                format!("dnat {ip} to {address}")
-            };
-            format!("meta nfproto {family} meta l4proto tcp {to}")
-        };
-        self.transparent.iter().map(rule).collect()
-    }
-
     fn tproxies(&self) -> Vec<String> {
         let rule = |&address: &SocketAddr| {
             let (family, ip) = family(address);
@@ -222,6 +234,22 @@ impl Doors {
         };
         self.transparent.iter().map(rule).collect()
     }
+}
+
+/// A listener at a certain address takes what is sent there; REDIRECT would choose another one of the
+/// interface's.
+fn redirects(transparent: &[SocketAddr]) -> Vec<String> {
+    let rule = |&address: &SocketAddr| {
+        let (family, ip) = family(address);
+        let port = address.port();
+        let to = if address.ip().is_unspecified() || address.ip().is_loopback() {
+            format!("redirect to :{port}")
+        } else {
+            format!("dnat {ip} to {address}")
+        };
+        format!("meta nfproto {family} meta l4proto tcp {to}")
+    };
+    transparent.iter().map(rule).collect()
 }
 
 /// How nft calls the family of an address: as a protocol, and in its expressions.
@@ -239,10 +267,10 @@ fn place(address: SocketAddr, protocol: &str) -> String {
     format!("{ip} daddr {} {protocol} dport {port}", address.ip())
 }
 
-fn chain(out: &mut String, name: &str, kind: &str, rules: &[&str]) {
+fn chain(out: &mut String, name: &str, kind: &str, rules: &[impl AsRef<str>]) {
     push(out, &format!("\tchain {name} {{\n\t\ttype {kind}; policy accept;"));
     for rule in rules {
-        push(out, &format!("\t\t{rule}"));
+        push(out, &format!("\t\t{}", rule.as_ref()));
     }
     push(out, "\t}");
 }
