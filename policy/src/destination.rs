@@ -51,6 +51,10 @@ pub enum TargetError {
     Fragment,
     #[error("the target holds a byte outside ASCII, a space or a control byte")]
     Octet,
+    #[error(
+        "the path or the query holds a quotation mark, an angle bracket or a grave accent; percent-encode it"
+    )]
+    Unencoded,
     #[error("an https:// URL can't be fetched by the proxy itself; use CONNECT host:443 instead")]
     Https,
     #[error("the target is a path; a proxy needs the whole URL, as in http://host/path")]
@@ -103,6 +107,7 @@ impl Destination {
         let (authority, tail) = rest.split_at_checked(end).unwrap_or((rest, b""));
         let query_at = tail.iter().position(|&b| b == b'?').unwrap_or(tail.len());
         let (path, query) = tail.split_at_checked(query_at).unwrap_or((tail, b""));
+        check_resource(path, query)?;
         let (host, port) = split_authority(authority)?;
         let port = match port {
             None | Some(b"") => 80, // RFC 3986 section 6.2.3: an empty port is the default one
@@ -125,7 +130,9 @@ impl Destination {
             return Err(TargetError::Fragment);
         }
         let query_at = target.iter().position(|&b| b == b'?').unwrap_or(target.len());
-        Ok(target.split_at_checked(query_at).unwrap_or((target, b"")))
+        let (path, query) = target.split_at_checked(query_at).unwrap_or((target, b""));
+        check_resource(path, query)?;
+        Ok((path, query))
     }
 
     /// Parses the `Host` field (RFC 9110 section 7.2) of a request whose target is a path, on a
@@ -188,6 +195,14 @@ impl fmt::Display for Destination {
 fn check_octets(target: &[u8]) -> Result<(), TargetError> {
     let visible = target.iter().all(u8::is_ascii_graphic);
     if visible { Ok(()) } else { Err(TargetError::Octet) }
+}
+
+/// Refuses what no URL has in these places (RFC 3986 section 3) and every URL parser encodes. Other
+/// octets that RFC 3986 leaves out are sent as they are by clients in use, and go on as they came.
+fn check_resource(path: &[u8], query: &[u8]) -> Result<(), TargetError> {
+    let in_path = path.iter().any(|b| matches!(b, b'<' | b'>' | b'`'));
+    let in_query = query.iter().any(|b| matches!(b, b'<' | b'>' | b'"'));
+    if in_path || in_query { Err(TargetError::Unencoded) } else { Ok(()) }
 }
 
 fn strip_scheme(target: &[u8]) -> Result<&[u8], TargetError> {
@@ -287,6 +302,8 @@ mod tests {
             ("http:/example.com/", TargetError::Scheme),
             ("http:///path", TargetError::Host(HostError::Empty)),
             ("http://example.com/#f", TargetError::Fragment),
+            ("http://example.com/<", TargetError::Unencoded),
+            ("http://example.com?\"", TargetError::Unencoded),
             ("http://u:p@example.com/", TargetError::UserInfo),
             ("http://example.com:80:80/", TargetError::Host(HostError::Unbracketed)),
             ("http://example.com\\@evil.test/", TargetError::UserInfo),
@@ -303,6 +320,7 @@ mod tests {
         assert_eq!(split("/"), Ok((&b"/"[..], &b""[..])));
         assert_eq!(split("/a#b"), Err(TargetError::Fragment));
         assert_eq!(split("/a b"), Err(TargetError::Octet));
+        assert_eq!(split("/a`b"), Err(TargetError::Unencoded));
         for text in ["", "a", "*", "?a", "a.example:80", "http://a.example/"] {
             assert_eq!(split(text), Err(TargetError::NoForm), "{text}");
         }

@@ -191,6 +191,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_is_accepted_can_be_sent() {
+        for octet in (b'!'..=b'~').map(char::from) {
+            for (before, after) in [("/a", "b"), ("/a?b", "c"), ("?a", "b")] {
+                let target = format!("http://a.example{before}{octet}{after}");
+                let accepted = Destination::parse_absolute(target.as_bytes());
+                let sent = format!("{}{before}{octet}{after}", if before == "?a" { "/" } else { "" });
+                let sendable = http::Uri::try_from(sent).is_ok() && octet != '#';
+                assert_eq!(accepted.is_ok(), sendable, "{target}");
+            }
+        }
+    }
+
+    #[test]
     fn records_show_no_secret_of_a_target() {
         for (target, shown) in [
             ("https://user:secret@a.example/path?q=secret", "a.example"),
