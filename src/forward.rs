@@ -72,6 +72,7 @@ impl Upstream {
             .max_headers(MAX_FIELDS)
             .max_buf_size(MAX_HEAD)
             .allow_obsolete_multiline_headers_in_responses(true)
+            .allow_spaces_after_header_name_in_responses(true)
             .handshake(TokioIo::new(OriginIo::new(Arc::clone(&socket))))
             .await?;
         let driver: Driver = Box::pin(connection.with_upgrades());
