@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::guard::Candidate;
 use crate::host::Host;
 use crate::intent::{Action, Intent};
-use crate::policy::{Fallback, Mode, Policy, candidates};
+use crate::policy::{Fallback, Miss, Mode, Policy, candidates, judge};
 use crate::ports::PortSet;
 use crate::rules::Rule;
 
@@ -100,27 +100,22 @@ fn not_covered(name: &str) -> String {
 }
 
 fn lacks(rule: &Rule, ports: &PortSet, intent: &Intent) -> Option<String> {
-    let port = intent.destination.port();
-    if !ports.contains(port) {
-        return Some(format!("allows ports {ports}, not {port}"));
-    }
-    match &intent.action {
-        Action::Tunnel if rule.needs_request() => {
-            Some("is limited to methods or paths, which a tunnel does not show".to_owned())
+    let list = |items: &[String]| items.join(", ");
+    Some(match (judge(rule, ports, intent), &intent.action) {
+        (Err(Miss::Port), _) => format!("allows ports {ports}, not {}", intent.destination.port()),
+        (Err(Miss::Method), Action::Request { method, .. }) => {
+            format!("allows methods {}, not {method}", rule.methods.join(", "))
         }
-        Action::Request { method, .. }
-            if !rule.methods.is_empty() && !rule.methods.iter().any(|m| **m == **method) =>
-        {
-            Some(format!("allows methods {}, not {method}", rule.methods.join(", ")))
+        (Err(Miss::Path), Action::Request { .. }) => {
+            format!("allows paths {}", list(&rule.paths.iter().map(ToString::to_string).collect::<Vec<_>>()))
         }
-        Action::Request { .. } if !rule.paths.is_empty() => {
-            let globs: Vec<_> = rule.paths.iter().map(ToString::to_string).collect();
-            Some(format!("allows paths {}", globs.join(", ")))
+        (Err(Miss::Method | Miss::Path), _) => {
+            "is limited to methods or paths, which a tunnel does not show".to_owned()
         }
-        _ if !rule.addresses.is_empty() => {
+        (Ok(()), _) if !rule.addresses.is_empty() => {
             let nets: Vec<_> = rule.addresses.iter().map(ToString::to_string).collect();
-            Some(format!("allows addresses in {}", nets.join(", ")))
+            format!("allows addresses in {}", list(&nets))
         }
-        _ => None,
-    }
+        (Ok(()), _) => return None,
+    })
 }

@@ -92,7 +92,7 @@ pub struct Policy {
 
 /// How far an allow rule came before it failed; the furthest one gives the reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Miss {
+pub(crate) enum Miss {
     Port,
     Method,
     Path,
@@ -309,7 +309,7 @@ pub(crate) fn candidates<'a>(
 }
 
 /// Does an allow rule that names the host accept the rest of the intent?
-fn judge(rule: &Rule, ports: &PortSet, intent: &Intent) -> Result<(), Miss> {
+pub(crate) fn judge(rule: &Rule, ports: &PortSet, intent: &Intent) -> Result<(), Miss> {
     if !ports.contains(intent.destination.port()) {
         return Err(Miss::Port);
     }

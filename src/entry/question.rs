@@ -42,7 +42,7 @@ pub fn read(
 
 /// `host:port` of an `https` URL.
 fn https_authority(url: &str) -> Option<String> {
-    let rest = url.strip_prefix("https://")?;
+    let (_, rest) = url.split_once("://").filter(|(scheme, _)| scheme.eq_ignore_ascii_case("https"))?;
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
     let has_port = authority.rsplit_once(':').is_some_and(|(_, port)| !port.contains(']'));
     Some(if has_port { authority.to_owned() } else { format!("{authority}:443") })

@@ -43,6 +43,49 @@ fn a_denied_destination_with_its_near_misses() {
 }
 
 #[test]
+fn a_scheme_is_read_in_any_case() {
+    for (url, place) in [
+        ("HTTPS://a.example/x", "a.example:443"),
+        ("Https://a.example:443?x", "a.example:443"),
+        ("hTTp://a.example", "a.example:80"),
+    ] {
+        let run = explain(&["--address", "93.184.216.34", url]);
+        assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{run:?}");
+        assert!(run.stdout.contains(&format!("\n  target    {place}\n")), "{run:?}");
+    }
+}
+
+#[test]
+fn a_rule_that_fits_is_no_near_miss() {
+    let config = format!(
+        "{CONFIG}[[policy.p.allow]]\ndomains = [\"m.example\"]\nmethods = [\"GET\"]\npaths = [\"/a/**\"]\n\
+         [dns]\nhosts = {{ \"m.example\" = [] }}\n"
+    );
+    let dir = folder(&[("egret.toml", &config)]);
+    let near = |args: &[&str]| {
+        let run = egret(dir.path(), &[&["explain", "--sandbox", "s"], args].concat());
+        assert_eq!((run.code, run.stderr.as_str()), (3, ""), "{run:?}");
+        let headline = run.stdout.lines().next().unwrap_or_default().to_owned();
+        let near: String = run.stdout.lines().filter(|line| line.contains("near miss")).collect();
+        (headline, near.rsplit_once(".toml:").map_or(String::new(), |(_, why)| why[2..].trim().to_owned()))
+    };
+    let found = |headline: &str, why: &str| (headline.to_owned(), why.to_owned());
+    assert_eq!(near(&["http://m.example/a/b"]), found("deny: dns_not_found (502)", ""));
+    assert_eq!(near(&["http://m.example/b"]), found("deny: path_not_allowed (403)", "allows paths /a/**"));
+    assert_eq!(
+        near(&["--method", "PUT", "http://m.example/a/b"]),
+        found("deny: method_not_allowed (403)", "allows methods GET, not PUT")
+    );
+    assert_eq!(
+        near(&["https://m.example/a/b"]),
+        found(
+            "deny: method_not_allowed (403)",
+            "is limited to methods or paths, which a tunnel does not show"
+        )
+    );
+}
+
+#[test]
 fn the_same_as_json() {
     let run = explain(&["--json", "--address", "10.1.2.3", "https://a.example"]);
     assert_eq!((run.code, run.stderr.as_str()), (3, ""), "{run:?}");
