@@ -122,13 +122,14 @@ fn configured(audit: &Path) -> Result<PathBuf, Stop> {
 pub(super) struct Learner {
     path: PathBuf,
     base: Option<Base>,
+    ports: Vec<u16>,
 }
 
 impl Learner {
-    /// Reads the rule set that is to be added to. The error was told.
-    pub(super) fn of(path: &Path) -> Result<Self, String> {
+    /// Reads the rule set that is to be added to; these ports are not odd. The error was told.
+    pub(super) fn of(path: &Path, ports: &[u16]) -> Result<Self, String> {
         let base = rule_set::base(None, Some(path)).map_err(|Stop(_)| String::new())?;
-        Ok(Self { path: path.to_path_buf(), base })
+        Ok(Self { path: path.to_path_buf(), base, ports: ports.to_vec() })
     }
 
     /// Learns from what the audit file has behind so many octets. The error was told.
@@ -145,7 +146,7 @@ impl Learner {
         let tally = input::read_behind(audit, before, &config)?;
         // A rule set that holds by itself has what the command line allows too.
         let all = matches!(source, ConfigSource::Run(RunSource { rules: RunRules::Own { .. }, .. }));
-        let settings = Settings { config: &config, base: self.base.as_ref(), ports: &[], all };
+        let settings = Settings { config: &config, base: self.base.as_ref(), ports: &self.ports, all };
         let report = judge(&tally, &settings);
         save(&self.path, self.base.as_ref(), &report)?;
         tell(&report, true);

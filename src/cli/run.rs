@@ -54,6 +54,9 @@ pub(super) struct RunArgs {
     /// Write what was learned to a rule set; with --observe
     #[arg(long, value_name = "FILE", requires = "observe")]
     learn: Option<PathBuf>,
+    /// Learn destinations on this port too, beside 80 and 443; repeatable, with --learn
+    #[arg(long = "port", value_name = "PORT", requires = "learn", value_parser = clap::value_parser!(u16).range(1..))]
+    ports: Vec<u16>,
     /// Serve programs that know of no proxy too: divert what they connect to, and answer for names;
     /// needs the program nft
     #[arg(long)]
@@ -130,7 +133,7 @@ impl RunArgs {
                 "{name} is a network socket, which the command could connect to anywhere; put a pipe between, as with `cat |` or `| cat`"
             ));
         }
-        let learner = self.learn.as_deref().map(learn::Learner::of).transpose()?;
+        let learner = self.learn.as_deref().map(|path| learn::Learner::of(path, &self.ports)).transpose()?;
         start_log(LOG);
         // In this order: the process inside must not be born with signals held back, and a signal
         // from here on must not end this one.

@@ -165,7 +165,9 @@ impl Settings<'_> {
                 found.entry(Objection::BadRequest).or_default();
             }
             Some(place) => {
-                if !PORTS.contains(&place.port()) && !self.ports.contains(&place.port()) {
+                let usual = PORTS.contains(&place.port()) || self.ports.contains(&place.port());
+                // Whoever wrote it in a rule has looked.
+                if !usual && self.allowing(place, seen).is_none() {
                     found.insert(Objection::OddPort, String::new());
                 }
                 match place.host() {

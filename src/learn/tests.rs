@@ -188,6 +188,13 @@ fn ports_that_the_operator_names_are_not_odd() {
     let tally = tally(&[sighting("a.example", 5000, Verdict::WouldDeny, "domain_not_allowed")], &rules);
     let report = judge(&tally, &Settings { config: &rules, base: None, ports: &[5000], all: false });
     assert_eq!(proposed(&report.proposed), ["a.example 5000"]);
+    // A rule that allows it names it too, where what is allowed already is asked for.
+    let rules = config("[[policy.p.allow]]\ndomains = [\"a.example\"]\nports = [5000]\n");
+    let seen = ["a.example", "b.example"].map(|host| sighting(host, 5000, Verdict::Allow, "allowed"));
+    let report =
+        judge(&self::tally(&seen, &rules), &Settings { config: &rules, base: None, ports: &[], all: true });
+    assert_eq!(proposed(&report.proposed), ["a.example 5000"]);
+    assert_eq!(codes(&report, "b.example"), ["odd_port"]);
 }
 
 #[test]

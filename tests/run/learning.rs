@@ -65,7 +65,17 @@ fn observe_learn_enforce() {
         let again = run(folder.path(), &options, urls);
         assert!(again.stderr.contains(text), "{text}: {again:?}");
     }
+    // Another port is told, and learned where it is named.
+    let odd = ["http://one.example:8081/"];
+    for (port, text) in
+        [(&[][..], "a port other than 80 and 443; --port permits it"), (&["--port", "8081"], "1 rule added")]
+    {
+        let options = [&["--observe", "--learn", "rules/build.toml"], port].concat();
+        let run = run(folder.path(), &options, &odd);
+        assert!(run.stderr.contains(text), "{text}: {run:?}");
+    }
     config("rules = [\"build\"]");
+    assert_eq!(run(folder.path(), &[], &odd).stdout, "200 ");
     let enforced = run(folder.path(), &[], &[&WANTED[..], &["http://new.example/"]].concat());
     assert_eq!(enforced.stdout, "200 200 200 200 403 ", "{enforced:?}");
 }

@@ -37,9 +37,13 @@ fn damaged_input_is_named_and_nothing_runs() {
         assert!(run.stderr.contains(text), "{options:?}: {run:?}");
         assert!(!folder.path().join("begun").exists(), "{options:?}");
     }
-    for options in
-        [&["--learn", "x.toml"][..], &["--config", "two.toml", "--allow", "a.example"], &["--sandbox", "a b"]]
-    {
+    for options in [
+        &["--learn", "x.toml"][..],
+        &["--config", "two.toml", "--allow", "a.example"],
+        &["--sandbox", "a b"],
+        &["--observe", "--port", "8081"],
+        &["--observe", "--learn", "x.toml", "--port", "0"],
+    ] {
         let run = told(User::Own.run(folder.path()).args(options).args(["--", "true"]).output().unwrap());
         assert_eq!(run.code, Some(2), "{options:?}: {run:?}");
     }
