@@ -34,6 +34,7 @@ pub struct Metrics {
     decisions: Family<Decision, Counter>,
     bytes: Family<Way, Counter>,
     reloads: Family<Outcome, Counter>,
+    parents: Family<Outcome, Counter>,
     refused_connections: Counter,
     dropped_questions: Counter,
     connections: Gauge,
@@ -70,6 +71,9 @@ impl Default for Metrics {
         registry.register_with_unit("payload", "Payload relayed", Unit::Bytes, bytes.clone());
         let reloads = Family::default();
         registry.register("reloads", "Reloads of the configuration by result", reloads.clone());
+        let parents = Family::default();
+        let help = "Tunnels that a parent proxy was asked for, by what came of it";
+        registry.register("parent_tunnels", help, parents.clone());
         let refused_connections = Counter::default();
         let help = "Client connections refused at the ceiling";
         registry.register("connections_refused", help, refused_connections.clone());
@@ -106,6 +110,7 @@ impl Default for Metrics {
             decisions,
             bytes,
             reloads,
+            parents,
             refused_connections,
             dropped_questions,
             connections,
@@ -162,6 +167,11 @@ impl Metrics {
     /// Are counts against limits on the disk?
     pub fn limits(&self, kept: bool) {
         self.limits_kept.set(i64::from(kept));
+    }
+
+    /// A parent proxy was asked for a tunnel: `ok`, or the code of a reason.
+    pub fn parent_asked(&self, result: &'static str) {
+        self.parents.get_or_create(&Outcome { result }).inc();
     }
 
     /// A client connection was turned away at the ceiling.

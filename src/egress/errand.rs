@@ -53,7 +53,7 @@ impl Errand {
             .await
             .map_err(|error| Refusal::new(dns_reason(&error)).with_detail(error.to_string()))?;
         let route = grant.pin(&resolution, is_local)?;
-        self.walk().keep_off_parent(to, route).await.map_err(|error| error.refusal)
+        self.walk().keep_off_parent(to, route).await
     }
 
     /// Connects to one of a route's addresses; gives the connection and what already came on it.
@@ -67,7 +67,6 @@ impl Errand {
 
     fn walk(&self) -> Walk<'_> {
         let Self { policy, chain, resolver, dialer, patience } = self;
-        // It holds nothing that it could let go of.
-        Walk { chain, policy, resolver, dialer, patience: *patience, shed: &|| {} }
+        Walk { chain, policy, resolver, dialer, patience: *patience, service: None }
     }
 }

@@ -108,7 +108,7 @@ impl Egress {
     }
 
     pub(super) async fn refuse_dial(&self, mut attempt: Attempt, error: NoWay) -> Refused {
-        if let Some((parent, _)) = &error.blamed {
+        if let Some(parent) = &error.parent {
             note_parent(&mut attempt, parent);
         }
         self.refuse_for(attempt, error.refusal).await

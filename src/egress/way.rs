@@ -26,7 +26,7 @@ const LOG_EVERY: Duration = Duration::from_secs(10);
 const PARENT_REFUSES: &str = "The proxy on the way to the destination refuses it.";
 const PARENT_FAILS: &str = "The proxy on the way to the destination could not be used.";
 
-/// Goes the way to checked addresses, with these parts. Logs and records nothing.
+/// Goes the way to checked addresses, with these parts. Records nothing.
 pub(super) struct Walk<'a> {
     pub(super) chain: &'a Chain,
     /// Whose listeners are no parent.
@@ -35,8 +35,8 @@ pub(super) struct Walk<'a> {
     pub(super) dialer: &'a Dialer,
     /// How long the parent may take to open a tunnel.
     pub(super) patience: Duration,
-    /// Lets go of descriptors when there are none.
-    pub(super) shed: &'a (dyn Fn() + Sync),
+    /// For whose clients; a command has none, nor what lies idle, is counted and logged here.
+    pub(super) service: Option<&'a Egress>,
 }
 
 /// A connection to a checked address.
@@ -54,13 +54,13 @@ pub(super) struct Opened {
 #[derive(Debug)]
 pub(super) struct NoWay {
     pub(super) refusal: Refusal,
-    /// The parent, if one is to blame, and for what.
-    pub(super) blamed: Option<(Arc<Parent>, ParentFault)>,
+    /// The parent, if one is to blame.
+    pub(super) parent: Option<Arc<Parent>>,
 }
 
 /// Why there is no tunnel through a parent.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum ParentFault {
+enum ParentFault {
     #[error("its name can't be resolved: {0}")]
     Unresolved(#[from] ResolveError),
     #[error("it is a listener of egret itself ({0})")]
@@ -130,7 +130,7 @@ impl ParentFault {
 
 impl From<Refusal> for NoWay {
     fn from(refusal: Refusal) -> Self {
-        Self { refusal, blamed: None }
+        Self { refusal, parent: None }
     }
 }
 
@@ -182,7 +182,7 @@ impl Walk<'_> {
     async fn dial_direct(&self, addresses: &[PinnedAddr]) -> Result<Connected, DialError> {
         match self.dialer.connect(addresses).await {
             Err(error) if error.cause == DialCause::Overloaded => {
-                (self.shed)();
+                self.shed_idle();
                 self.dialer.connect(addresses).await
             }
             result => result,
@@ -203,14 +203,16 @@ impl Walk<'_> {
             let now = Instant::now();
             let left = deadline.saturating_duration_since(now);
             let until = if order.peek().is_some() { now + left / 2 } else { deadline };
-            last = match timeout_at(until, self.tunnel(parent, peer)).await {
-                Ok(Ok((stream, early))) => {
+            let asked = timeout_at(until, self.tunnel(parent, peer)).await;
+            last = match asked.unwrap_or(Err(ParentFault::Silent)) {
+                Ok((stream, early)) => {
+                    self.count("ok");
                     let way = Way::Through(Arc::clone(parent));
                     return Ok(Opened { stream, early, peer, way, failed });
                 }
-                Ok(Err(fault)) => fault,
-                Err(_) => ParentFault::Silent,
+                Err(fault) => fault,
             };
+            self.count(last.reason().code());
             failed.push(format!("{} through {parent}: {last}", peer.socket_addr()));
             if !last.is_about_the_address() {
                 break;
@@ -218,14 +220,15 @@ impl Walk<'_> {
         }
         let mut refusal = Refusal::new(last.reason()).with_detail(failed.join("; "));
         refusal.words = Some(last.words().into());
-        Err(NoWay { refusal, blamed: Some((Arc::clone(parent), last)) })
+        self.blame(parent, &last);
+        Err(NoWay { refusal, parent: Some(Arc::clone(parent)) })
     }
 
     async fn tunnel(&self, parent: &Parent, target: PinnedAddr) -> Result<(TcpStream, Bytes), ParentFault> {
         let addresses = self.parent_addresses(parent).await?;
         let stream = match self.dialer.connect_configured(&addresses).await {
             Err(error) if error.cause == DialCause::Overloaded => {
-                (self.shed)();
+                self.shed_idle();
                 self.dialer.connect_configured(&addresses).await?
             }
             result => result?,
@@ -248,25 +251,41 @@ impl Walk<'_> {
     }
 
     /// Refuses a route to the parent itself, by whatever name.
-    pub(super) async fn keep_off_parent(&self, to: &Destination, route: Route) -> Result<Route, NoWay> {
+    pub(super) async fn keep_off_parent(&self, to: &Destination, route: Route) -> Result<Route, Refusal> {
         let Some(parent) = self.chain.parent().filter(|parent| parent.port() == to.port()) else {
             return Ok(route);
         };
         let own = self.parent_addresses(parent).await.map_err(|fault| {
             // It can't be told whether it is the parent.
-            let refusal =
-                Refusal::new(fault.reason()).with_detail(format!("the parent proxy {parent}: {fault}"));
-            NoWay { refusal, blamed: Some((Arc::clone(parent), fault)) }
+            self.blame(parent, &fault);
+            Refusal::new(fault.reason()).with_detail(format!("the parent proxy {parent}: {fault}"))
         })?;
         let is_own = |address: IpAddr| own.iter().any(|own| own.get().ip() == address);
         let leads_there = |pinned: &PinnedAddr| {
             let address = pinned.socket_addr().ip();
             is_own(address) || is_own(self.policy.reached(address))
         };
-        if route.addresses().iter().any(leads_there) {
-            return Err(parent.as_destination().into());
+        if route.addresses().iter().any(leads_there) { Err(parent.as_destination()) } else { Ok(route) }
+    }
+
+    fn shed_idle(&self) {
+        if let Some(service) = self.service {
+            service.shed_idle();
         }
-        Ok(route)
+    }
+
+    fn count(&self, result: &'static str) {
+        if let Some(service) = self.service {
+            service.parts.metrics.parent_asked(result);
+        }
+    }
+
+    /// Logs what an operator has to mend.
+    fn blame(&self, parent: &Parent, fault: &ParentFault) {
+        let due = |service: &Egress| fault.is_about_the_parent() && service.parent_trouble.is_due();
+        if self.service.is_some_and(due) {
+            tracing::warn!(%parent, "the parent proxy can't be used: {fault}");
+        }
     }
 }
 
@@ -274,20 +293,18 @@ impl Egress {
     /// Connects to one of the route's checked addresses.
     pub(super) async fn dial(&self, to: &Destination, route: &Route) -> Result<Opened, NoWay> {
         let (chain, policy) = (self.chain.load_full(), self.policy.load_full());
-        let dialled = self.walk(&chain, &policy, &|| self.shed_idle()).dial(to, route).await;
-        dialled.inspect_err(|error| self.blame(error))
+        self.walk(&chain, &policy).dial(to, route).await
     }
 
     /// Refuses a route to the parent itself, by whatever name.
     pub(super) async fn keep_off_parent(&self, to: &Destination, route: Route) -> Result<Route, Refusal> {
         let (chain, policy) = (self.chain.load_full(), self.policy.load_full());
-        let kept = self.walk(&chain, &policy, &|| self.shed_idle()).keep_off_parent(to, route).await;
-        kept.inspect_err(|error| self.blame(error)).map_err(|error| error.refusal)
+        self.walk(&chain, &policy).keep_off_parent(to, route).await
     }
 
-    fn walk<'a>(&'a self, chain: &'a Chain, policy: &'a Policy, shed: &'a (dyn Fn() + Sync)) -> Walk<'a> {
+    fn walk<'a>(&'a self, chain: &'a Chain, policy: &'a Policy) -> Walk<'a> {
         let Parts { resolver, dialer, timeouts, .. } = &self.parts;
-        Walk { chain, policy, resolver, dialer, patience: timeouts.connect, shed }
+        Walk { chain, policy, resolver, dialer, patience: timeouts.connect, service: Some(self) }
     }
 
     /// Keeps a connection that has just served a request, unless it would go another way now or its
@@ -304,16 +321,6 @@ impl Egress {
         let address = upstream.address().socket_addr().ip();
         self.parts.identities.still_hold(&intent.client)
             && self.chain.load().way(&intent.destination, address) == *upstream.way()
-    }
-
-    /// Logs what an operator has to mend.
-    fn blame(&self, error: &NoWay) {
-        if let Some((parent, fault)) = &error.blamed
-            && fault.is_about_the_parent()
-            && self.parent_trouble.is_due()
-        {
-            tracing::warn!(%parent, "the parent proxy can't be used: {fault}");
-        }
     }
 }
 

@@ -74,6 +74,18 @@ fn faults_are_told_apart() {
     );
     let fields = "X: y\r\n".repeat(300);
     refused(move || Act::Say(format!("HTTP/1.1 200 OK\r\n{fields}\r\n").into()), 502, "upstream_protocol");
+    for text in [
+        // A status that is none, HTTP of another version, a body without a head, an alert of TLS.
+        "HTTP/1.1 2000 OK\r\n\r\n",
+        "HTTP/1.1 099 No\r\n\r\n",
+        "HTTP/2.0 200 OK\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nX\0: y\r\n\r\n",
+        "<html>200 OK</html>\r\n\r\n",
+        "\u{15}\u{3}\u{3}\0\u{2}\u{2}F",
+    ] {
+        refused(move || Act::Say(text.into()), 502, "upstream_protocol");
+    }
+    refused(|| Act::Reset, 502, "upstream_closed");
     // A 101 is no tunnel.
     refused(|| Act::status("101 Switching Protocols\r\nUpgrade: x"), 502, "upstream_protocol");
 }
@@ -83,6 +95,41 @@ fn a_silent_parent_has_the_time_of_a_connect() {
     let began = Instant::now();
     refused(|| Act::Wait, 504, "connect_timeout");
     assert!(began.elapsed() >= Duration::from_secs(8), "twice the four seconds of the configuration");
+}
+
+/// Progress buys no time, neither within a head nor by interim answers.
+#[test]
+fn a_parent_that_drips_has_the_time_of_a_connect() {
+    for text in [
+        "HTTP/1.1 200 OK\r\nX: a field that takes its time\r\n\r\n",
+        "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200",
+    ] {
+        let began = Instant::now();
+        refused(move || Act::Drip(text, Duration::from_millis(150)), 504, "connect_timeout");
+        assert!(began.elapsed() < Duration::from_secs(14), "twice four seconds: {:?}", began.elapsed());
+    }
+}
+
+#[test]
+fn tunnels_are_counted_by_what_came_of_them() {
+    let origin = small();
+    let parent = Parent::start(|request| match request.path().starts_with("127.0.0.9:") {
+        true => Act::status("502 Bad Gateway"),
+        false => Act::tunnel(),
+    });
+    let config = |parent: &str| config_at(parent, &["127.0.0.9", "127.0.0.1"], origin.port(), "");
+    let egret = Egret::with(config(&parent.address().to_string())).start();
+    assert_eq!(connect(&egret, origin.port()).status, 200);
+    assert_eq!(get(&egret, origin.port()).status, 200);
+    let refusing = Parent::start(|_| Act::status("403 Forbidden"));
+    egret.configure(&config(&refusing.address().to_string()));
+    assert_eq!(egret.reload().status, 200);
+    assert_eq!(connect(&egret, origin.port()).status, 502);
+    let metrics = String::from_utf8(egret.control("GET", "/metrics").body).unwrap();
+    for (result, count) in [("ok", 2), ("connect_unroutable", 2), ("connect_refused", 1)] {
+        let line = format!("egret_parent_tunnels_total{{result=\"{result}\"}} {count}\n");
+        assert!(metrics.contains(&line), "{line}{metrics}");
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
 use crate::support::origin::{Origin, Request, Visit};
 
@@ -15,6 +16,10 @@ pub enum Act {
     Say(Vec<u8>),
     /// Says this again and again until the client has gone.
     Flood(&'static str),
+    /// Says this octet by octet, with so long between them, and then nothing more.
+    Drip(&'static str, Duration),
+    /// Ends the connection with a reset.
+    Reset,
     /// Says nothing until the client has gone.
     Wait,
 }
@@ -83,6 +88,18 @@ fn act(visit: &mut Visit, head: &Request, act: Act) -> io::Result<()> {
             loop {
                 visit.send(&many)?;
             }
+        }
+        Act::Drip(text, pause) => {
+            for octet in text.as_bytes() {
+                visit.send([*octet])?;
+                thread::sleep(pause);
+            }
+            while !visit.some()?.is_empty() {}
+            Ok(())
+        }
+        Act::Reset => {
+            let socket = rustix::net::sockopt::set_socket_linger(&visit.stream, Some(Duration::ZERO));
+            socket.map_err(io::Error::from)
         }
         Act::Wait => {
             while !visit.some()?.is_empty() {}
