@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use egret_policy::{Destination, Host, NamePattern, Reason, Refusal};
+use egret_policy::{Destination, Host, NamePattern, Nat64Prefix, Reason, Refusal, reached};
 use http::header::{PROXY_AUTHORIZATION, VIA};
 use http::{HeaderMap, HeaderValue};
 use ipnet::IpNet;
@@ -36,8 +36,10 @@ pub struct Parent {
 pub struct NoProxy {
     /// Compared with the canonical host, and with the port where a pattern has one.
     pub names: Vec<NamePattern>,
-    /// Compared with each checked address.
+    /// Compared with each checked address, and with what is reached at it.
     pub networks: Vec<IpNet>,
+    /// Prefixes behind which a translator reaches IPv4, beside the well-known one.
+    pub nat64: Vec<Nat64Prefix>,
 }
 
 /// How one address is reached.
@@ -124,7 +126,9 @@ impl NoProxy {
             destination.host().name().is_some_and(|name| pattern.covers(name))
                 && pattern.ports.as_ref().is_none_or(|ports| ports.contains(destination.port()))
         };
-        self.networks.iter().any(|net| net.contains(&address)) || self.names.iter().any(named)
+        let inside = reached(address, &self.nat64);
+        let placed = |net: &IpNet| net.contains(&address) || net.contains(&inside);
+        self.networks.iter().any(placed) || self.names.iter().any(named)
     }
 }
 
@@ -213,7 +217,9 @@ mod tests {
 
     fn chain() -> Chain {
         let names = ["**.internal.example", "one.example:8443"].map(|text| NamePattern::parse(text).unwrap());
-        let no_proxy = NoProxy { names: names.into(), networks: vec!["10.0.0.0/8".parse().unwrap()] };
+        let networks = ["10.0.0.0/8", "64:ff9b::c000:0/112"].map(|text| text.parse().unwrap()).into();
+        let nat64 = vec![Nat64Prefix::new("2001:db8:64::/96".parse().unwrap()).unwrap()];
+        let no_proxy = NoProxy { names: names.into(), networks, nat64 };
         Chain::new(Parent::new(destination("proxy.example:3128"), "egret", None), no_proxy)
     }
 
@@ -232,6 +238,11 @@ mod tests {
             ("one.example:443", public, false),
             ("93.184.215.14:443", public, false),
             ("10.1.2.3:443", private, true),
+            ("a.example:443", "64:ff9b::10.1.2.3".parse().unwrap(), true),
+            ("a.example:443", "64:ff9b::11.1.2.3".parse().unwrap(), false),
+            ("a.example:443", "64:ff9b::192.0.2.1".parse().unwrap(), true),
+            ("a.example:443", "2001:db8:64::10.1.2.3".parse().unwrap(), true),
+            ("a.example:443", "2001:db8:65::10.1.2.3".parse().unwrap(), false),
         ] {
             let way = chain.way(&destination(target), address);
             assert_eq!(way == Way::Direct, direct, "{target} at {address}");

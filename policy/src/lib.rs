@@ -37,7 +37,7 @@ pub use limits::Limits;
 pub use load::{FetchRuleSet, RegisterText, Surroundings, word};
 pub use lookup::{NameGrant, NameRoute, NameVerdict};
 pub use names::{NamePattern, PatternError, Reach};
-pub use networks::{Class, METADATA_NAMES, Nat64Prefix, classify};
+pub use networks::{Class, METADATA_NAMES, Nat64Prefix, classify, effective as reached};
 pub use paths::{AmbiguousPath, GlobError, PathGlob};
 pub use policy::{Effective, Fallback, Listeners, Mode, Policy};
 pub use ports::PortSet;

@@ -47,7 +47,7 @@ pub(super) fn settings(
         problems.error(&network.spot, message, "add `control_token_file` to [listen]");
     }
     let timeouts = read_timeouts(root.table("timeouts", problems), problems);
-    let upstream = upstream::read(root.table("upstream", problems), &listen.name, files, problems);
+    let upstream = upstream::read(root.table("upstream", problems), (&listen.name, &nat64), files, problems);
     let settings = Settings { listen, dns, audit, state_dir, timeouts };
     (settings, Reloadable { upstream, nat64, anonymous, register, tokens, tls })
 }

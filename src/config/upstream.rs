@@ -7,7 +7,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
 use egret_policy::reader::{Located, Table};
-use egret_policy::{Destination, Host, Listeners, NamePattern, Problems, Scheme, Spot, parse_network};
+use egret_policy::{
+    Destination, Host, Listeners, NamePattern, Nat64Prefix, Problems, Scheme, Spot, parse_network,
+};
 use ipnet::IpNet;
 
 use super::{Files, StaticHosts};
@@ -24,10 +26,10 @@ pub(super) struct Written {
     place: Option<Spot>,
 }
 
-/// Reads the table; `pseudonym` is ours.
+/// Reads the table; the pseudonym is ours, the prefixes those of `[dns]`.
 pub(super) fn read(
     table: Option<Table<'_, '_>>,
-    pseudonym: &str,
+    (pseudonym, nat64): (&str, &[Nat64Prefix]),
     files: &mut Files,
     problems: &mut Problems,
 ) -> Written {
@@ -39,7 +41,7 @@ pub(super) fn read(
         problems.error(&table.spot(), "[upstream] needs `proxy`", EXAMPLE);
     }
     let parent = proxy.as_ref().and_then(|text| read_proxy(text, problems));
-    let mut no_proxy = NoProxy::default();
+    let mut no_proxy = NoProxy { nat64: nat64.to_vec(), ..NoProxy::default() };
     for text in table.strings("no_proxy", problems).into_iter().flatten() {
         match read_no_proxy(&text, problems) {
             Some(Entry::Network(net)) => no_proxy.networks.push(net),
@@ -189,7 +191,7 @@ mod tests {
         let file = SourceFile::new("egret.toml", format!("[upstream]\n{text}"));
         let mut problems = Problems::default();
         let written = read_document(&file, &mut problems, |mut root, problems| {
-            read(root.table("upstream", problems), "egret", &mut Files::default(), problems)
+            read(root.table("upstream", problems), ("egret", &[]), &mut Files::default(), problems)
         });
         (written, problems)
     }
