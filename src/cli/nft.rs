@@ -1,16 +1,18 @@
 //! `egret nft`: the nftables rules that leave sandboxes no way but egret's listeners, as text or put
 //! in force.
 //!
-//! One table of its own, replaced or removed in one transaction; never touches another one.
+//! One table of its own, replaced or removed in one transaction; never touches another one. What TPROXY
+//! needs beside it comes before the table and goes after it.
 
+mod routes;
 pub(super) mod rules;
 
-use std::io::{ErrorKind, Write};
-use std::process::{Command, Stdio};
+use std::io::{self, ErrorKind, Write};
+use std::process::{Child, Command, Stdio};
 
 use clap::Args;
 
-use self::rules::{RuleSet, Side};
+use self::rules::{RuleSet, Side, Written};
 use super::{BAD_INPUT, ConfigArgs, FAILED, OK, complain, say};
 
 /// Longest name of an interface (IFNAMSIZ without the zero).
@@ -28,8 +30,9 @@ pub(super) struct NftArgs {
     /// runs
     #[arg(long, value_name = "UID")]
     user: Option<u32>,
-    /// Divert by TPROXY instead of NAT; needs routing rules, which are printed with the rule set
-    #[arg(long, conflicts_with_all = ["user", "apply"])]
+    /// Divert by TPROXY instead of NAT; needs routes, which are printed with the rule set, or set with
+    /// --apply
+    #[arg(long, conflicts_with = "user")]
     tproxy: bool,
     /// Name of the table
     #[arg(long, value_name = "NAME", value_parser = table, default_value = "egret")]
@@ -45,7 +48,7 @@ pub(super) struct NftArgs {
 impl NftArgs {
     pub(super) fn run(self) -> u8 {
         if self.remove {
-            return run_nft(&rules::removal(&self.table));
+            return ended(remove(&self.table));
         }
         let side = match (self.user, self.interface.is_empty()) {
             (Some(user), _) => Side::User(user),
@@ -61,9 +64,9 @@ impl NftArgs {
         };
         let absent = absent(&side);
         let rules = RuleSet { table: &self.table, side, tproxy: self.tproxy };
-        match rules.text(&loaded.settings.listen) {
-            Ok(text) if self.apply => {
-                let code = run_nft(&text);
+        match rules.write(&loaded.settings.listen) {
+            Ok(written) if self.apply => {
+                let code = ended(apply(&written));
                 if let (OK, Some(name)) = (code, absent) {
                     complain(&format!(
                         "there is no interface `{name}` here: until there is, the rules divert and drop nothing of it"
@@ -71,7 +74,7 @@ impl NftArgs {
                 }
                 code
             }
-            Ok(text) => say(&text),
+            Ok(written) => say(&written.text),
             Err(message) => {
                 complain(&message);
                 BAD_INPUT
@@ -95,20 +98,48 @@ fn absent(side: &Side) -> Option<String> {
     names.iter().find(|name| !is_there(name)).cloned()
 }
 
-/// Hands one transaction to `nft`, and tells what came of it.
-fn run_nft(script: &str) -> u8 {
-    let Err(error) = try_nft(script) else { return OK };
-    complain(&match &error {
-        NftError::Missing => format!(
-            "{error}, nothing was changed; install nftables, or give what `egret nft` prints to `nft -f -` where it is"
-        ),
+fn ended(done: Result<(), String>) -> u8 {
+    match done {
+        Ok(()) => OK,
+        Err(message) => {
+            complain(&message);
+            FAILED
+        }
+    }
+}
+
+/// Puts the rules in force, with the routes that they need and no others.
+fn apply(written: &Written) -> Result<(), String> {
+    // Without the rules they lead nowhere, but not the other way round.
+    let added = routes::add(&written.routes)?;
+    if let Err(error) = try_nft(&written.text) {
+        return Err(added.undo(&told(&error)));
+    }
+    tidy().map_err(|message| format!("the rules are in force, but {message}"))
+}
+
+fn remove(table: &str) -> Result<(), String> {
+    try_nft(&rules::removal(table)).map_err(|error| format!("nothing was changed: {}", told(&error)))?;
+    tidy().map_err(|message| format!("the rules are removed, but {message}"))
+}
+
+/// Takes away the routes that no rules need any more.
+fn tidy() -> Result<(), String> {
+    routes::tidy(&run_nft(&["list", "ruleset"], "").map_err(|error| told(&error))?)
+}
+
+/// What a person can do about it.
+fn told(error: &NftError) -> String {
+    match error {
+        NftError::Missing => {
+            format!("{error}; install nftables, or give what `egret nft` prints to `nft -f -` where it is")
+        }
         NftError::Said(said) if said.contains("Operation not permitted") => format!(
-            "nothing was changed: this needs CAP_NET_ADMIN in this network namespace; run it as root ({})",
+            "this needs CAP_NET_ADMIN in this network namespace; run it as root ({})",
             said.lines().next().unwrap_or_default()
         ),
-        _ => format!("nothing was changed: {error}"),
-    });
-    FAILED
+        _ => error.to_string(),
+    }
 }
 
 /// Rules were not put in force.
@@ -117,31 +148,43 @@ pub(super) enum NftError {
     #[error("the program `nft` is not there")]
     Missing,
     #[error("`nft` can't be run: {0}")]
-    NotRun(std::io::Error),
+    NotRun(io::Error),
     #[error("`nft` says: {0}")]
     Said(String),
 }
 
-/// Where the program is. System folders are not in the search path of every user.
-const PROGRAMS: [&str; 3] = ["nft", "/usr/sbin/nft", "/sbin/nft"];
+/// Where programs are. System folders are not in the search path of every user.
+const FOLDERS: [&str; 3] = ["", "/usr/sbin/", "/sbin/"];
 
-/// Hands one transaction to `nft`.
-pub(super) fn try_nft(script: &str) -> Result<(), NftError> {
-    let start = |program: &str| {
-        let mut nft = Command::new(program);
-        nft.args(["-f", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
-        match nft.spawn() {
+/// Starts a program of the system.
+fn start(program: &str, arguments: &[&str]) -> io::Result<Child> {
+    let started = FOLDERS.into_iter().find_map(|folder| {
+        let mut command = Command::new(format!("{folder}{program}"));
+        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        match command.spawn() {
             Err(error) if error.kind() == ErrorKind::NotFound => None,
             started => Some(started),
         }
-    };
-    let started = PROGRAMS.into_iter().find_map(start).ok_or(NftError::Missing)?;
-    let mut nft = started.map_err(NftError::NotRun)?;
+    });
+    started.unwrap_or_else(|| Err(ErrorKind::NotFound.into()))
+}
+
+/// Hands one transaction to `nft`, of which it does all or nothing.
+pub(super) fn try_nft(script: &str) -> Result<(), NftError> {
+    run_nft(&["-f", "-"], script).map(drop)
+}
+
+/// Runs `nft`; its output.
+fn run_nft(arguments: &[&str], script: &str) -> Result<String, NftError> {
+    let mut nft = start("nft", arguments).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => NftError::Missing,
+        _ => NftError::NotRun(error),
+    })?;
     // It reads all of this before it says anything; what fails here, its status tells better.
     let fed = nft.stdin.take().map(|mut stdin| stdin.write_all(script.as_bytes()));
     let output = nft.wait_with_output().map_err(NftError::NotRun)?;
     if output.status.success() && matches!(fed, Some(Ok(()))) {
-        return Ok(());
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     Err(NftError::Said(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
 }

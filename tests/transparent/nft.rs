@@ -218,13 +218,7 @@ fn resolvers_of_a_shared_namespace(site) {
 
 in_site! {
 fn by_tproxy(site) {
-    let printed = site.nft(&["--interface", "sb0", "--tproxy"]);
-    let script = text(&printed.stdout);
-    for line in script.lines().filter_map(|line| line.strip_prefix("#   ")) {
-        let done = Command::new("sh").args(["-c", line]).output().unwrap();
-        assert!(done.status.success(), "{line}: {}", text(&done.stderr));
-    }
-    let applied = nft_script(&script);
+    let applied = site.nft(&["--interface", "sb0", "--tproxy", "--apply"]);
     assert!(applied.status.success(), "{}", text(&applied.stderr));
     for (to, url) in [(format!("ok.test:80:{REFUSED}"), "http://ok.test/"), (format!("ok.test:443:{ALLOWED}"), "https://ok.test/")] {
         let (out, ok) = site.curl(&["--resolve", &to, url]);
@@ -239,6 +233,106 @@ fn by_tproxy(site) {
     assert_eq!(originals, [REFUSED, ALLOWED, REFUSED_6, REFUSED]);
     site.assert_untouched(&[REFUSED, REFUSED_6]);
 }
+}
+
+in_site! {
+/// The routes that TPROXY needs come with the rules and go with the last rules that need them.
+fn routes_for_tproxy_come_and_go(site) {
+    let nft = |arguments: &[&str]| {
+        let output = site.nft(arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
+        (routes(), rules())
+    };
+    let (before, none) = (routes(), rules());
+    let divert = ["--interface", "sb0", "--tproxy", "--apply"];
+    let once = nft(&divert);
+    assert_ne!(once.0, before);
+    assert_eq!(nft(&divert), once, "the same again");
+    // What is printed is what is applied.
+    assert_eq!(nft(&["--remove"]), (before.clone(), none.clone()));
+    let printed = text(&site.nft(&["--interface", "sb0", "--tproxy"]).stdout);
+    for line in printed.lines().filter_map(|line| line.strip_prefix("#   ")) {
+        assert!(Command::new("sh").args(["-c", line]).status().unwrap().success(), "{line}");
+    }
+    assert!(nft_script(&printed).status.success());
+    assert_eq!((routes(), rules()), once);
+    // Another egret's rules need the same routes; those for NAT need none.
+    nft(&["--interface", "sb1", "--tproxy", "--apply", "--table", "egret_2"]);
+    assert_eq!(nft(&["--interface", "sb0", "--apply"]).0, once.0);
+    assert_eq!(nft(&["--interface", "sb1", "--apply", "--table", "egret_2"]).0, before);
+    nft(&divert);
+    nft(&["--remove", "--table", "egret_2"]);
+    for _ in 0..2 {
+        assert_eq!(nft(&["--remove"]), (before.clone(), none.clone()));
+    }
+}
+}
+
+in_site! {
+/// Whichever step fails, nothing of the others stays.
+fn routes_for_tproxy_are_not_half_applied(site) {
+    let before = (routes(), rules());
+    let apply = |command: &mut Command, word: &str| {
+        let output = command.arg("--config").arg(site.egret.config_file()).args(["--interface", "sb0", "--tproxy", "--apply"]).output().unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("nothing was changed") && said.contains(word), "{said}");
+        assert_eq!((routes(), rules()), before, "{word}");
+    };
+    let mut unprivileged = Command::new("setpriv");
+    unprivileged.args(["--bounding-set=-net_admin", "--inh-caps=-net_admin", BINARY, "nft"]);
+    apply(&mut unprivileged, "CAP_NET_ADMIN");
+    // A folder of programs, in which one is missing, or fails; those of the system are moved.
+    let (programs, real) = (site.egret.dir().join("programs"), site.egret.dir().join("real"));
+    for folder in [&programs, &real] {
+        std::fs::create_dir(folder).unwrap();
+    }
+    let path = std::env::var_os("PATH").unwrap();
+    for name in ["ip", "nft"] {
+        let found = std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file());
+        std::fs::copy(found.unwrap(), real.join(name)).unwrap();
+    }
+    let put = |name: &str, script: &str| {
+        use std::os::unix::fs::PermissionsExt;
+        let file = programs.join(name);
+        std::fs::write(&file, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    let run = |name: &str| format!("exec {} \"$@\"", real.join(name).display());
+    let run_ip = run("ip");
+    let with_programs = || {
+        let mut command = Command::new("unshare");
+        let script = "mount -t tmpfs none /usr/sbin; mount -t tmpfs none /sbin; PATH=$0; exec \"$@\"";
+        command.args(["--mount", "sh", "-c", script]).arg(&programs).args([BINARY, "nft"]);
+        command
+    };
+    apply(&mut with_programs(), "`ip` is not there");
+    put("ip", &run_ip);
+    apply(&mut with_programs(), "`nft` is not there");
+    put("nft", "echo 'Error: no' >&2; exit 1");
+    apply(&mut with_programs(), "Error: no");
+    for step in ["-4 rule", "-4 route", "-6 rule", "-6 route"] {
+        put("ip", &format!("case \"$*\" in \"{step} add\"*) echo no such luck >&2; exit 2;; esac\n{run_ip}"));
+        apply(&mut with_programs(), "no such luck");
+    }
+    // What was there before stays, whoever has put it there.
+    assert!(Command::new("ip").args(["-4", "rule", "add", "pref", "25972", "fwmark", "0x65677274", "lookup", "25972"]).status().unwrap().success());
+    let before = routes();
+    let output = with_programs().arg("--config").arg(site.egret.config_file()).args(["--interface", "sb0", "--tproxy", "--apply"]).output().unwrap();
+    assert_eq!((output.status.code(), routes()), (Some(1), before));
+    // Rules for NAT need no `ip`.
+    std::fs::remove_file(programs.join("ip")).unwrap();
+    put("nft", &run("nft"));
+    let output = with_programs().arg("--remove").output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+}
+}
+
+/// The rules and routes of both families by which egret's mark leads in.
+fn routes() -> String {
+    let tables = ["-4 rule show", "-6 rule show", "-4 route show table 25972", "-6 route show table 25972"];
+    let list = |of: &str| text(&Command::new("ip").args(of.split(' ')).output().unwrap().stdout);
+    tables.map(list).join("--\n")
 }
 
 /// What a program says that runs as a user who is neither root nor egret. It finds nothing in root's

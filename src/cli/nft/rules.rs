@@ -6,12 +6,9 @@
 use std::fmt::Write;
 use std::net::SocketAddr;
 
+use super::routes::{Family, MARK, commands};
 use crate::config::Listen;
 
-/// Marks what TPROXY has diverted, and in `ct mark` what egret itself has sent: "egrt".
-const MARK: u32 = 0x6567_7274;
-/// Table of the routes that bring what TPROXY has diverted in.
-const ROUTES: u32 = 25_972;
 /// Without it there is no IPv6 at all.
 const NEIGHBOURS: &str =
     "icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert, nd-router-solicit } ip6 hoplimit 255 accept";
@@ -39,6 +36,13 @@ pub(super) enum Side {
     User(u32),
 }
 
+/// A rule set as it was written.
+pub(super) struct Written {
+    pub(super) text: String,
+    /// Families whose routes it needs beside it.
+    pub(super) routes: Vec<Family>,
+}
+
 /// A rule set to be written.
 pub(super) struct RuleSet<'a> {
     pub(super) table: &'a str,
@@ -57,7 +61,7 @@ impl RuleSet<'_> {
     ///
     /// # Errors
     /// A listener has no port yet, or none can be reached.
-    pub(super) fn text(&self, listen: &Listen) -> Result<String, String> {
+    pub(super) fn write(&self, listen: &Listen) -> Result<Written, String> {
         let doors = Doors::of(listen, matches!(self.side, Side::User(_)))?;
         let mut out =
             String::from("# Made by `egret nft`, which replaces this table and touches no other one.\n");
@@ -66,12 +70,11 @@ impl RuleSet<'_> {
                 "# [listen] transparent names nothing that can be reached: TCP is dropped, not diverted.\n",
             );
         }
+        let mut routes = Vec::new();
         if self.tproxy {
-            push(&mut out, "# TPROXY needs these routes beside the table:");
-            for family in ["-4", "-6"] {
-                push(&mut out, &format!("#   ip {family} rule add fwmark {MARK:#x} lookup {ROUTES}"));
-                push(&mut out, &format!("#   ip {family} route add local default dev lo table {ROUTES}"));
-            }
+            routes.extend(doors.transparent.iter().map(|&address| family(address)));
+            push(&mut out, "# TPROXY needs these routes beside the table, which --apply sets:");
+            commands(&routes).for_each(|command| push(&mut out, &format!("#   {command}")));
         }
         out.push_str(&removal(self.table));
         push(&mut out, &format!("table inet {} {{", self.table));
@@ -80,7 +83,7 @@ impl RuleSet<'_> {
             Side::User(user) => write_user(&mut out, *user, &doors),
         }
         out.push_str("}\n");
-        Ok(out)
+        Ok(Written { text: out, routes })
     }
 
     fn write_interfaces(&self, out: &mut String, names: &[String], doors: &Doors) {
@@ -218,18 +221,19 @@ impl Doors {
 
     /// Families of which TCP is diverted.
     fn families(&self) -> impl Iterator<Item = &'static str> {
-        self.transparent.iter().map(|&address| family(address).0)
+        self.transparent.iter().map(|&address| protocol(family(address)))
     }
 
     fn tproxies(&self) -> Vec<String> {
         let rule = |&address: &SocketAddr| {
-            let (family, ip) = family(address);
+            let family = family(address);
+            let (protocol, ip) = (protocol(family), family.word());
             let to = match address.ip().is_unspecified() {
                 true => format!(":{}", address.port()),
                 false => address.to_string(),
             };
             format!(
-                "meta nfproto {family} meta l4proto tcp tproxy {ip} to {to} meta mark set {MARK:#x} accept"
+                "meta nfproto {protocol} meta l4proto tcp tproxy {ip} to {to} meta mark set {MARK:#x} accept"
             )
         };
         self.transparent.iter().map(rule).collect()
@@ -240,31 +244,38 @@ impl Doors {
 /// interface's.
 fn redirects(transparent: &[SocketAddr]) -> Vec<String> {
     let rule = |&address: &SocketAddr| {
-        let (family, ip) = family(address);
-        let port = address.port();
+        let family = family(address);
+        let (port, protocol, ip) = (address.port(), protocol(family), family.word());
         let to = if address.ip().is_unspecified() || address.ip().is_loopback() {
             format!("redirect to :{port}")
         } else {
             format!("dnat {ip} to {address}")
         };
-        format!("meta nfproto {family} meta l4proto tcp {to}")
+        format!("meta nfproto {protocol} meta l4proto tcp {to}")
     };
     transparent.iter().map(rule).collect()
 }
 
-/// How nft calls the family of an address: as a protocol, and in its expressions.
-const fn family(address: SocketAddr) -> (&'static str, &'static str) {
-    if address.is_ipv4() { ("ipv4", "ip") } else { ("ipv6", "ip6") }
+const fn family(address: SocketAddr) -> Family {
+    if address.is_ipv4() { Family::V4 } else { Family::V6 }
 }
 
-/// What goes to this listener.
-fn place(address: SocketAddr, protocol: &str) -> String {
-    let (family, ip) = family(address);
+/// How nft calls the family as a protocol.
+const fn protocol(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "ipv4",
+        Family::V6 => "ipv6",
+    }
+}
+
+/// What goes to this listener by this transport.
+fn place(address: SocketAddr, transport: &str) -> String {
+    let family = family(address);
     let port = address.port();
     if address.ip().is_unspecified() {
-        return format!("meta nfproto {family} fib daddr type local {protocol} dport {port}");
+        return format!("meta nfproto {} fib daddr type local {transport} dport {port}", protocol(family));
     }
-    format!("{ip} daddr {} {protocol} dport {port}", address.ip())
+    format!("{} daddr {} {transport} dport {port}", family.word(), address.ip())
 }
 
 fn chain(out: &mut String, name: &str, kind: &str, rules: &[impl AsRef<str>]) {
