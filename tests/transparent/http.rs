@@ -114,6 +114,36 @@ fn every_request_is_decided(site) {
 }
 
 in_site! {
+/// Servers ignore one empty line before a request (RFC 9112 section 2.2): the name behind it decides,
+/// however it arrives, and on any port.
+fn an_empty_line_before_a_request(site) {
+    site.divert();
+    for (port, parts) in [
+        (80, &["\r\nGET / HTTP/1.1\r\nHost: refused.test"][..]),
+        (80, &["\r", "\nGET / HTTP/1.1\r\nHost: refused.test"]),
+        (8080, &["\r\n", "PROPFIND / HTTP/1.1\r\nHost: refused.test"]),
+        (2525, &["\r\nPROPFIND / HTTP/1.1\r\nHost: refused.test"]),
+    ] {
+        let mut client = connect(ALLOWED, port);
+        let (last, first) = parts.split_last().unwrap();
+        for part in first {
+            client.send(part);
+            std::thread::sleep(std::time::Duration::from_millis(300));
+        }
+        assert_eq!(reason(&ask(&mut client, "GET", last)), "domain_not_allowed", "{parts:?}");
+        let record = site.egret.events("decision").pop().unwrap();
+        assert_eq!((&record["host"], &record["port"]), (&"refused.test".into(), &port.into()), "{record}");
+    }
+    assert_eq!(ask(&mut connect(ALLOWED, 80), "GET", "\r\nGET / HTTP/1.1\r\nHost: ok.test").status, 200);
+    // One is no request yet, more than one is none at all.
+    let mut client = connect(ALLOWED, 80);
+    client.send("\r\n\r\nGET / HTTP/1.1\r\nHost: ok.test\r\n\r\n");
+    assert!(client.until_end().is_empty());
+    assert_eq!(site.egret.events("decision").pop().unwrap()["reason"], "address_not_allowed");
+}
+}
+
+in_site! {
 fn what_is_ambiguous_is_refused(site) {
     site.divert();
     for (method, head, status) in [

@@ -28,7 +28,8 @@ fn a_server_that_speaks_first(site) {
 in_site! {
 fn a_client_that_speaks_first(site) {
     site.divert();
-    for line in ["SSH-2.0-me\r\n", "get key\r\n", "\u{1}\u{2}\r\n"] {
+    // The empty line alone is how some protocols ask for everything.
+    for line in ["SSH-2.0-me\r\n", "get key\r\n", "\u{1}\u{2}\r\n", "\r\n"] {
         let mut client = connect(LITERAL, 2525);
         client.send(line);
         let expected = format!("{BANNER}250 {}\r\n", line.trim_end());

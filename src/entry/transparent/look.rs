@@ -88,7 +88,10 @@ impl<'a> Look<'a> {
                 Some(Kind::Other) => return Some(Said::Other),
                 None => {}
             }
-            match self.more(wire, begun + timeouts.header).await {
+            // Some protocols ask with an empty line and no more (RFC 1288, RFC 1436).
+            let empty_line = matches!(&wire.buffer[..], b"\r" | b"\r\n") && !self.client_first;
+            let patience = if empty_line { PATIENCE } else { timeouts.header };
+            match self.more(wire, begun + patience).await {
                 More::Bytes => {}
                 More::End | More::Late => return Some(Said::Other),
                 More::Gone => return None,
@@ -147,10 +150,16 @@ fn named(hello: &ClientHello) -> Said {
 
 /// What begins with these bytes; `None` if that takes more of them.
 fn kind(bytes: &[u8]) -> Option<Kind> {
-    let first = *bytes.first()?;
-    if first == HANDSHAKE {
+    if bytes.first() == Some(&HANDSHAKE) {
         return Some(Kind::Tls);
     }
+    // One empty line before a request is no part of it (RFC 9112 section 2.2), and none begins with less.
+    let bytes = match bytes {
+        [b'\r', b'\n', rest @ ..] => rest,
+        b"\r" => return None,
+        bytes => bytes,
+    };
+    let first = *bytes.first()?;
     let is_method = |method: &&[u8]| bytes.strip_prefix(*method).is_some_and(|rest| rest.starts_with(b" "));
     if METHODS.iter().any(is_method) {
         return Some(Kind::Http);
@@ -188,6 +197,14 @@ mod tests {
             (b"\0\0\0\x08\x04\xd2\x16\x2f", Some(Kind::Other)),
             (b"*1\r\n$4\r\nPING\r\n", Some(Kind::Other)),
             (b"ab\x00", Some(Kind::Other)),
+            (b"\r", None),
+            (b"\r\n", None),
+            (b"\r\nGET /", Some(Kind::Http)),
+            (b"\r\nPROPFIND / HTTP/1.1\r\n", Some(Kind::Http)),
+            (b"\r\n\r\nGET /", Some(Kind::Other)),
+            (b"\nGET /", Some(Kind::Other)),
+            (b"\r\n\x16\x03", Some(Kind::Other)),
+            (b"\r\nSSH-2.0-x\r\n", Some(Kind::Other)),
             (&[b'a'; MOST_LINE + 1], Some(Kind::Other)),
         ] {
             assert_eq!(kind(bytes), expected, "{:?}", String::from_utf8_lossy(bytes));
