@@ -143,8 +143,10 @@ impl Egress {
             return Err(self.refuse_for(attempt, Refusal::new(Reason::AuditUnavailable)).await);
         }
         let (policy, registered) = (self.policy.load_full(), self.registered());
-        if live::still_identified(&policy, &registered.registered, &intent.client).is_none() {
-            // It has changed since the request was read.
+        if !self.parts.identities.still_hold(&intent.client)
+            || live::still_identified(&policy, &registered.registered, &intent.client).is_none()
+        {
+            // It has changed since its client was identified, which in SOCKS is a message earlier.
             let refusal = Refusal::new(Reason::IdentityRejected);
             return Err(self.refuse_for(attempt, refusal.with_detail("the identity no longer holds")).await);
         }

@@ -17,6 +17,7 @@
 
 mod attacks;
 mod carrying;
+mod held;
 mod identities;
 mod messages;
 mod questions;
