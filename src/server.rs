@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -213,7 +213,11 @@ impl Server {
                 Door::Plain | Door::Both => {
                     tokio::spawn(turn_away(stream, door, Arc::clone(&self.gate.name)));
                 }
-                Door::Tls | Door::Socks | Door::Dns | Door::Transparent => {}
+                // To a program that knows of no proxy a plain end would look like a complete answer.
+                Door::Transparent => {
+                    let _ = SockRef::from(&stream).set_linger(Some(Duration::ZERO));
+                }
+                Door::Tls | Door::Socks | Door::Dns => {}
             }
             return;
         };

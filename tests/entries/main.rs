@@ -16,6 +16,7 @@
 )]
 
 mod attacks;
+mod bounds;
 mod carrying;
 mod held;
 mod identities;

@@ -100,9 +100,14 @@ fn status(reason: &str) -> String {
     let status = match reason {
         "bad_request" => 400,
         "dns_not_found" | "dns_failed" | "connect_refused" => 502,
+        reason if is_limit(reason) => 429,
         _ => 403,
     };
     format!("{status} {reason}")
+}
+
+fn is_limit(reason: &str) -> bool {
+    matches!(reason, "rate_limited" | "quota_exceeded" | "too_many_connections")
 }
 
 /// Everything as a domain name, addresses too.
@@ -196,8 +201,8 @@ fn diverted_tls(_: &Egret, place: &Place<'_>) -> Option<Told> {
 }
 
 fn alert(reason: &str) -> String {
-    let description =
-        if matches!(reason, "dns_not_found" | "dns_failed" | "connect_refused") { 80 } else { 49 };
+    let failed = matches!(reason, "dns_not_found" | "dns_failed" | "connect_refused") || is_limit(reason);
+    let description = if failed { 80 } else { 49 };
     format!("alert {description}")
 }
 
