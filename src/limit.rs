@@ -31,6 +31,7 @@ use crate::relay::{Direction, Meter};
 use clock::Now;
 use hosts::HostKey;
 use keeper::Keeper;
+use line::What;
 use names::Names;
 use sandbox::Sandbox;
 use writer::Writer;
@@ -117,7 +118,6 @@ pub enum LimitsError {
 pub struct Limiter {
     accounts: Arc<Accounts>,
     keeper: Arc<Keeper>,
-    names: Mutex<Names>,
     thread: Mutex<Option<thread::JoinHandle<()>>>,
 }
 
@@ -125,6 +125,8 @@ pub struct Limiter {
 #[derive(Debug)]
 struct Accounts {
     counted: Mutex<HashMap<Account, Arc<Counted>>>,
+    /// Names that were asked for. Their account is not one of those above: they have a bound of their own.
+    names: Mutex<Names>,
     key: HostKey,
 }
 
@@ -158,18 +160,21 @@ impl Limiter {
     /// That can't be read: nobody could say what is left of a quota. Or it can't be written.
     pub fn open(state_dir: &Path) -> Result<Self, LimitsError> {
         let (keeper, now) = (Arc::<Keeper>::default(), Now::read());
-        let mut counted = HashMap::new();
+        let (mut counted, mut names) = (HashMap::new(), Names::default());
         let key = writer::load(state_dir, |line| {
+            if let What::DnsNames(kept) = line.what {
+                return names.restore(&line.account, kept, now);
+            }
             let known = counted.entry(line.account.clone());
             let known = known.or_insert_with(|| Counted::new(line.account, &keeper));
             lock(&Arc::clone(known).sandbox).restore(line.what, now);
         })?;
         counted.retain(|_, counted: &mut Arc<Counted>| !lock(&counted.sandbox).is_idle(now));
-        let accounts = Arc::new(Accounts { counted: Mutex::new(counted), key });
+        let accounts = Arc::new(Accounts { counted: Mutex::new(counted), names: Mutex::new(names), key });
         let writer = Writer::begin(state_dir, Arc::clone(&keeper), &accounts)?;
         let thread = thread::Builder::new().name("limits".to_owned()).spawn(move || writer.run());
         let thread = Mutex::new(Some(thread.map_err(LimitsError::Thread)?));
-        Ok(Self { accounts, keeper, names: Mutex::default(), thread })
+        Ok(Self { accounts, keeper, thread })
     }
 
     /// Takes a request in by the limits of every account, or refuses it.
@@ -216,10 +221,14 @@ impl Limiter {
     ) -> Result<(), Exceeded> {
         for (account, limits) in accounts {
             if let Some(quota) = limits.dns_names.filter(|_| free) {
-                lock(&self.names).count(account, name, quota, Now::read())?;
+                let keep = |account: &Account, line| self.keeper.push(account, vec![line]);
+                let mut names = lock(&self.accounts.names);
+                let ticket = names.count((account, name), &self.accounts.key, quota, Now::read(), keep)?;
+                drop(names);
+                self.keeper.wait(ticket);
             }
             if let Some(quota) = limits.domains {
-                let hash = self.accounts.key.hash(&Host::Name(name.clone()));
+                let hash = self.accounts.key.hash(name.as_str());
                 self.counted(account.clone()).count(|sandbox, now| sandbox.count_host(hash, quota, now))?;
             }
         }
@@ -233,7 +242,7 @@ impl Limiter {
         // A count of one means that no permit holds it.
         all.retain(|_, counted| Arc::strong_count(counted) > 1 || !lock(&counted.sandbox).is_idle(now));
         all.shrink_to_fit();
-        lock(&self.names).forget_old(now);
+        lock(&self.accounts.names).forget_old(now);
     }
 
     /// Does a restart find what was used? Not while the state directory can't be written.
@@ -326,7 +335,7 @@ impl Permit {
     pub fn count_host(&self, host: &Host) -> Result<(), Exceeded> {
         self.shares.iter().try_for_each(|share| match share.limits.domains {
             Some(quota) => {
-                let hash = share.accounts.key.hash(host);
+                let hash = share.accounts.key.hash(&host.to_string());
                 share.counted.count(|sandbox, now| sandbox.count_host(hash, quota, now))
             }
             None => Ok(()),

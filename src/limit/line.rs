@@ -38,6 +38,7 @@ pub(super) enum What {
     Domains(KeptHosts),
     Requests(KeptPace),
     DnsQueries(KeptPace),
+    DnsNames(KeptNames),
 }
 
 /// Hosts that were added to a window. Those that are all that it counts begin it.
@@ -46,6 +47,23 @@ pub(super) struct KeptHosts {
     #[serde(flatten)]
     pub window: KeptWindow,
     pub hosts: Vec<HostHash>,
+}
+
+/// Names below one domain that were added to its window.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct KeptNames {
+    pub domain: HostHash,
+    #[serde(flatten)]
+    pub window: KeptWindow,
+    /// The window begins with these.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub first: bool,
+    pub names: Vec<HostHash>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+const fn is_false(value: &bool) -> bool {
+    !*value
 }
 
 /// Why a file can't be read.

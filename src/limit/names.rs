@@ -1,15 +1,14 @@
 //! How many distinct names below one registrable domain a sandbox may ask for. Each name that
 //! reaches a stranger's DNS server tells it as much as its labels hold.
-//!
-//! In memory alone: a restart begins every window anew.
 
 use std::collections::{HashMap, HashSet};
-use std::hash::{BuildHasher, RandomState};
 
 use egret_policy::units::Quota;
 use egret_policy::{DnsName, Reason, looks_random};
 
 use super::clock::Now;
+use super::hosts::{HostHash, HostKey};
+use super::line::{KeptNames, What};
 use super::window::Window;
 use super::{Account, Exceeded, REST};
 
@@ -21,38 +20,48 @@ const LONG: usize = 100;
 const MOST_OF_ACCOUNT: usize = 256;
 /// Most domains of all accounts.
 const MOST: usize = 65_536;
+/// What stands for all domains that are not told apart.
+const OTHERS: HostHash = 0;
+/// Names that are told in one line.
+const NAMES_IN_A_LINE: usize = 256;
 
 /// The windows of all sandboxes.
 #[derive(Debug, Default)]
 pub(super) struct Names {
-    domains: HashMap<Account, HashMap<Box<str>, Domain>>,
+    domains: HashMap<Account, HashMap<HostHash, Domain>>,
     /// How many domains there are.
     count: usize,
-    hasher: RandomState,
 }
 
 /// A registrable domain.
 #[derive(Debug, Default)]
 struct Domain {
     window: Window,
-    seen: HashSet<u64>,
+    seen: HashSet<HostHash>,
+    /// The last line about it.
+    ticket: u64,
 }
 
 impl Names {
+    /// Counts a name, and hands what has to be written down before it may be asked for to `keep`,
+    /// which gives the number of that line. The number to wait for: also for a line that another
+    /// question has queued.
     pub(super) fn count(
         &mut self,
-        account: &Account,
-        name: &DnsName,
+        (account, name): (&Account, &DnsName),
+        key: &HostKey,
         quota: Quota,
         now: Now,
-    ) -> Result<(), Exceeded> {
-        let hash = self.hasher.hash_one(name);
-        let domain = self.domain(account, name.registrable());
+        keep: impl FnOnce(&Account, What) -> u64,
+    ) -> Result<u64, Exceeded> {
+        let (account, hash) = self.place(account, key.hash(name.registrable()));
+        let domain = self.domain(&account, hash);
         if domain.window.roll(quota, now) {
             domain.seen.clear();
         }
-        if domain.seen.contains(&hash) {
-            return Ok(());
+        let named = key.hash(name.as_str());
+        if domain.seen.contains(&named) {
+            return Ok(domain.ticket);
         }
         let cost = cost(name).min(quota.amount.max(1));
         if domain.window.left(quota, now) < cost {
@@ -60,8 +69,45 @@ impl Names {
             return Err(Exceeded { reason: Reason::QuotaExceeded, limit: "dns_names", retry_after });
         }
         domain.window.take(cost, quota, now);
-        domain.seen.insert(hash);
-        Ok(())
+        let first = domain.seen.is_empty();
+        domain.seen.insert(named);
+        if let Some(window) = domain.window.settled(now) {
+            let line = KeptNames { domain: hash, window, first, names: vec![named] };
+            domain.ticket = keep(&account, What::DnsNames(line));
+        }
+        Ok(domain.ticket)
+    }
+
+    /// Takes over what a line of an earlier process says.
+    pub(super) fn restore(&mut self, account: &Account, kept: KeptNames, now: Now) {
+        let KeptNames { domain: hash, window, first, names } = kept;
+        let window = Window::restored(window, now);
+        if window.end().is_some() {
+            let domain = self.domain(account, hash);
+            if first {
+                domain.seen.clear();
+            }
+            domain.window = window;
+            domain.seen.extend(names);
+        }
+    }
+
+    /// Those of whom something is known.
+    pub(super) fn accounts(&self) -> Vec<Account> {
+        self.domains.keys().cloned().collect()
+    }
+
+    /// Everything there is to know of one.
+    pub(super) fn all(&mut self, account: &Account, now: Now) -> Vec<What> {
+        let mut lines = Vec::new();
+        for (&hash, domain) in self.domains.get_mut(account).into_iter().flatten() {
+            let Some(window) = domain.window.settled(now) else { continue };
+            let seen: Vec<_> = domain.seen.iter().copied().collect();
+            lines.extend(seen.chunks(NAMES_IN_A_LINE).enumerate().map(|(number, names)| {
+                What::DnsNames(KeptNames { domain: hash, window, first: number == 0, names: names.to_vec() })
+            }));
+        }
+        lines
     }
 
     /// Forgets windows that are over.
@@ -73,22 +119,26 @@ impl Names {
         self.count = self.domains.values().map(HashMap::len).sum();
     }
 
-    fn domain(&mut self, account: &Account, name: &str) -> &mut Domain {
+    /// Where a domain of an account is counted.
+    fn place(&self, account: &Account, domain: HostHash) -> (Account, HostHash) {
         let known = self.domains.get(account);
-        let (mut account, mut name) = (account.clone(), name);
-        if known.is_none_or(|domains| !domains.contains_key(name)) {
-            if self.count >= MOST {
-                account = Account { sandbox: REST.into(), policy: REST.into(), token: None };
-                name = "";
-            } else if known.is_some_and(|domains| domains.len() >= MOST_OF_ACCOUNT) {
-                name = "";
-            }
+        if known.is_some_and(|domains| domains.contains_key(&domain)) {
+            (account.clone(), domain)
+        } else if self.count >= MOST {
+            (Account { sandbox: REST.into(), policy: REST.into(), token: None }, OTHERS)
+        } else if known.is_some_and(|domains| domains.len() >= MOST_OF_ACCOUNT) {
+            (account.clone(), OTHERS)
+        } else {
+            (account.clone(), domain)
         }
-        let domains = self.domains.entry(account).or_default();
-        if !domains.contains_key(name) {
+    }
+
+    fn domain(&mut self, account: &Account, hash: HostHash) -> &mut Domain {
+        let domains = self.domains.entry(account.clone()).or_default();
+        if !domains.contains_key(&hash) {
             self.count += 1;
         }
-        domains.entry(name.into()).or_default()
+        domains.entry(hash).or_default()
     }
 }
 
@@ -113,11 +163,15 @@ mod tests {
         DnsName::parse(text.as_bytes()).unwrap()
     }
 
+    fn count(names: &mut Names, key: &HostKey, sandbox: &str, text: &str, now: Now) -> Result<u64, Exceeded> {
+        names.count((&account(sandbox), &name(text)), key, QUOTA, now, |_, _| 0)
+    }
+
     #[test]
     fn distinct_names_of_one_domain_run_out() {
-        let (mut names, now) = (Names::default(), Now::read());
+        let (mut names, key, now) = (Names::default(), HostKey::random().unwrap(), Now::read());
         let mut count = |sandbox: &str, text: &str, now| {
-            names.count(&account(sandbox), &name(text), QUOTA, now).map_err(|exceeded| exceeded.limit)
+            count(&mut names, &key, sandbox, text, now).map(drop).map_err(|exceeded| exceeded.limit)
         };
         for n in 0..30 {
             assert_eq!(count("a", &format!("n{n}.x.a.example"), now), Ok(()));
@@ -133,24 +187,24 @@ mod tests {
 
     #[test]
     fn labels_that_may_carry_data_count_more() {
-        let (mut names, now) = (Names::default(), Now::read());
+        let (mut names, key, now) = (Names::default(), HostKey::random().unwrap(), Now::read());
         let long = format!("{}.a.example", ["word-and-word"; 8].join("."));
         let random = ["q7w8e9r1t2y3u4i5o6p7.a.example", "4f9a1c77e02bd6385a11c0de.a.example", &long];
         for text in random {
-            assert!(names.count(&account("a"), &name(text), QUOTA, now).is_ok(), "{text}");
+            assert!(count(&mut names, &key, "a", text, now).is_ok(), "{text}");
         }
-        assert!(names.count(&account("a"), &name("www.a.example"), QUOTA, now).is_err());
+        assert!(count(&mut names, &key, "a", "www.a.example", now).is_err());
     }
 
     #[test]
     fn bounded_and_tidied() {
-        let (mut names, now) = (Names::default(), Now::read());
+        let (mut names, key, now) = (Names::default(), HostKey::random().unwrap(), Now::read());
         for n in 0..1000 {
-            let _ = names.count(&account("a"), &name(&format!("www.d{n}.example")), QUOTA, now);
+            let _ = count(&mut names, &key, "a", &format!("www.d{n}.example"), now);
         }
         assert_eq!(names.count, MOST_OF_ACCOUNT + 1);
         // All that came later count together.
-        assert!(names.count(&account("a"), &name("www.d2000.example"), QUOTA, now).is_err());
+        assert!(count(&mut names, &key, "a", "www.d2000.example", now).is_err());
         names.forget_old(Now { instant: now.instant + Duration::from_secs(3600), ..now });
         assert!(names.domains.is_empty() && names.count == 0);
     }

@@ -254,6 +254,8 @@ impl Sandbox {
             }
             What::Requests(kept) => self.rates.restore(Pace::restored(kept, now)),
             What::DnsQueries(kept) => self.questions.restore(Pace::restored(kept, now)),
+            // Those are no account's own.
+            What::DnsNames(_) => {}
         }
         let windows = [self.both, self.up, self.down, self.host_window].map(|window| window.end());
         let ends = windows.into_iter().chain(self.paces().map(Pace::rested));

@@ -234,6 +234,38 @@ fn a_kill_gives_nothing_back() {
 }
 
 #[test]
+fn a_kill_gives_no_names_back() {
+    let kept = Kept::new();
+    let limits = limits(|l| l.dns_names = Some(Quota { amount: 30, period: HOUR }));
+    let count = |limiter: &Limiter, sandbox: &str, name: &str| {
+        let name = DnsName::parse(name.as_bytes()).unwrap();
+        let accounts = [(account(sandbox, None), Arc::clone(&limits))];
+        limiter.count_name(&accounts, &name, true).map_err(|exceeded| exceeded.limit)
+    };
+    for number in 0..20 {
+        count(&kept, "a", &format!("n{number}.a.example")).unwrap();
+    }
+    count(&kept, "a", "q7w8e9r1t2y3u4i5o6p7.b.example").unwrap();
+    let again = kept.killed();
+    // Those that were asked for are known, and there is room for as many as there were left.
+    for number in 0..30 {
+        count(&again, "a", &format!("n{number}.a.example")).unwrap();
+    }
+    assert_eq!(count(&again, "a", "n30.a.example"), Err("dns_names"));
+    assert_eq!(count(&again, "b", "n30.a.example"), Ok(()), "another has its own");
+    // A file that was written anew says the same.
+    again.keeper.fail(&"a test");
+    wait_for("the file", || again.is_kept());
+    let third = again.killed();
+    assert_eq!(count(&third, "a", "n30.a.example"), Err("dns_names"));
+    assert_eq!(count(&third, "a", "n29.a.example"), Ok(()));
+    for number in 0..20 {
+        count(&third, "a", &format!("n{number}.b.example")).unwrap();
+    }
+    assert_eq!(count(&third, "a", "n20.b.example"), Err("dns_names"), "what looked like data counts as much");
+}
+
+#[test]
 fn what_was_used_is_exact_a_moment_after_the_last_request() {
     let limiter = Kept::new();
     let limits = limits(|l| l.bytes_down = Some(Quota { amount: 64_000, period: HOUR }));

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use super::clock::Now;
 use super::keeper::{Batch, Keeper};
 use super::line::{self, Line, ReadError};
 use super::{Accounts, Counted, HostKey, LimitsError, lock};
@@ -163,6 +164,17 @@ impl Writer {
         let all: Vec<Arc<Counted>> = lock(&accounts.counted).values().cloned().collect();
         for counted in all {
             counted.tell_all();
+            if self.keeper.queued() >= SLICE {
+                self.append(self.keeper.take(Instant::now()))?;
+            }
+        }
+        let with_names = lock(&accounts.names).accounts();
+        for account in with_names {
+            // Queued before anything newer can be.
+            let mut names = lock(&accounts.names);
+            let lines = names.all(&account, Now::read());
+            self.keeper.push(&account, lines);
+            drop(names);
             if self.keeper.queued() >= SLICE {
                 self.append(self.keeper.take(Instant::now()))?;
             }

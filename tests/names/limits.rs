@@ -2,6 +2,7 @@
 
 use crate::asker::{Question, ask};
 use crate::support::dns_message::A;
+use crate::support::egret::Egret;
 use crate::{TREE, building, config, egret, last, records, server, upstream};
 
 #[test]
@@ -38,6 +39,21 @@ fn a_restart_refills_no_rate() {
     egret.kill();
     egret.restart();
     assert_eq!(ask(egret.names, &question).refusal(), (5, "rate_limited"));
+}
+
+#[test]
+fn a_restart_forgets_no_names() {
+    let dns = server(&[]);
+    let mut egret = egret(&dns, &format!("{TREE}[policy.p.limits]\ndns_names = \"3/h\"\n"));
+    let ask =
+        |egret: &Egret, n: usize| ask(egret.names, &Question::new(&format!("n{n}.allowed.test"), A)).rcode;
+    assert_eq!([0, 1].map(|n| ask(&egret, n)), [0, 0]);
+    egret.kill();
+    egret.restart();
+    assert_eq!([0, 2, 3].map(|n| ask(&egret, n)), [0, 0, 5]);
+    assert!(egret.stop().success());
+    egret.restart();
+    assert_eq!([3, 2].map(|n| ask(&egret, n)), [5, 0]);
 }
 
 #[test]
