@@ -5,6 +5,7 @@
 
 mod errand;
 mod exchange;
+mod floods;
 mod flow;
 mod identify;
 mod live;
@@ -36,6 +37,7 @@ use crate::limit::Limiter;
 use crate::metrics::Metrics;
 use crate::resolve::Resolver;
 
+use floods::Floods;
 pub use live::{Signals, Stop};
 use redirects::Redirects;
 use turns::Turns;
@@ -56,6 +58,7 @@ pub struct Egress {
     client_tls: ArcSwapOption<ClientTls>,
     parts: Parts,
     turns: Turns,
+    floods: Floods,
     redirects: Redirects,
     pool: Pool,
     /// When the DNS servers were last asked for readiness, and whether one answered.
@@ -100,6 +103,7 @@ impl Egress {
             chain: ArcSwap::from_pointee(std::mem::take(&mut parts.chain)),
             client_tls: ArcSwapOption::from_pointee(client_tls),
             turns: Turns::new(parts.look_ups),
+            floods: Floods::default(),
             redirects: Redirects::default(),
             pool: Pool::new(parts.idle_upstreams),
             dns_seen: tokio::sync::Mutex::default(),
@@ -178,8 +182,10 @@ impl Egress {
         self.parts.signals.closing()
     }
 
-    /// Lets go of idle connections to origins and of the counts of idle sandboxes.
+    /// Lets go of idle connections to origins and of the counts of idle sandboxes, and tells what was
+    /// counted to be told together.
     pub fn expire_idle(&self) {
+        self.tell_floods(false);
         self.pool.expire();
         self.parts.limiter.forget_idle();
         self.redirects.forget_old();

@@ -295,6 +295,7 @@ impl Proxy {
 
     /// Writes what is left to write.
     pub(super) async fn end(self) -> Result<(), String> {
+        self.egress.tell_floods(true);
         let stopped = self.audit.shutdown().await.map_err(|error| error.to_string());
         if let Some(ledger) = &self.ledger {
             ledger.shutdown().await;

@@ -52,22 +52,40 @@ impl Egress {
         self.identify_connection(source, None)
     }
 
-    /// Decides a question, and records it. The answer is what its client may know.
+    /// Decides a question, and records it, unless it is one of many beyond the rate. The answer is what
+    /// its client may know.
     pub async fn answer_name(&self, client: &Client, received: &Received, peer: SocketAddr) -> Answer {
+        let policy = self.policy.load_full();
+        let within =
+            self.parts.limiter.ask(&accounts(&policy, client)).map_err(|exceeded| limited(&exceeded));
+        if let Err(refusal) = &within
+            && self.floods.count(&client.sandbox)
+        {
+            self.parts.metrics.decided("deny", refusal.reason);
+            return Decided::refuse(refusal.clone()).answer;
+        }
         let mut request = question_record(received, peer);
         identify_record(&mut request, client);
         let mut attempt = self.parts.audit.begin(request);
-        let decided = match &received.asked {
-            Ok(asked) => self.decide_name(&mut attempt, client, asked).await,
-            Err(unfit) => {
+        let decided = match (within, &received.asked) {
+            (Err(refusal), _) => {
+                note_policy(&mut attempt, &policy, client);
+                Decided::refuse(refusal)
+            }
+            (Ok(()), Ok(asked)) => self.decide_name(&mut attempt, client, asked).await,
+            (Ok(()), Err(unfit)) => {
                 let refusal = Refusal::new(Reason::BadRequest).with_detail(unfit.to_string());
-                match self.parts.limiter.ask(&accounts(&self.policy.load(), client)) {
-                    Ok(()) => Decided::unfit(unfit.code(), refusal),
-                    Err(exceeded) => Decided::refuse(limited(&exceeded)),
-                }
+                Decided::unfit(unfit.code(), refusal)
             }
         };
         self.record_name(attempt, decided).await
+    }
+
+    /// Records how many questions beyond their rates were counted: for a while, or all at the end.
+    pub fn tell_floods(&self, all: bool) {
+        for told in self.floods.tell(all) {
+            self.parts.audit.event(&told);
+        }
     }
 
     /// Records a question of a client that is not known. It learns nothing but that.
@@ -160,7 +178,7 @@ impl Egress {
         }
     }
 
-    /// Decides by rules, by the policy in force. `counted` if limits count the question.
+    /// Decides by rules, by the policy in force. `counted` if limits count the name.
     fn grant_name(
         &self,
         attempt: &mut Attempt,
@@ -169,26 +187,21 @@ impl Egress {
         counted: bool,
     ) -> Result<Box<NameGrant>, Refusal> {
         let (policy, registered) = (self.policy.load_full(), self.registered());
-        let outcome = attempt.outcome_mut();
-        outcome.verdict = audit::Verdict::Deny;
-        outcome.generation = Some(policy.generation);
-        outcome.policy = Some(Text::from(&*client.policy));
+        note_policy(attempt, &policy, client);
         if live::still_identified(&policy, &registered.registered, client).is_none() {
             let refusal = Refusal::new(Reason::IdentityRejected);
             return Err(refusal.with_detail("the identity no longer holds"));
-        }
-        let accounts = accounts(&policy, client);
-        if counted {
-            self.parts.limiter.ask(&accounts).map_err(|exceeded| limited(&exceeded))?;
         }
         let grant = match policy.decide_name(client, name) {
             NameVerdict::Allow(grant) => grant,
             NameVerdict::Deny(refusal) => return Err(refusal),
         };
         if counted {
+            let accounts = accounts(&policy, client);
             let count = self.parts.limiter.count_name(&accounts, name, !grant.is_named());
             count.map_err(|exceeded| limited(&exceeded))?;
         }
+        let outcome = attempt.outcome_mut();
         outcome.verdict = audit::Verdict::Allow;
         if let Some(held_back) = grant.would_deny() {
             outcome.verdict = audit::Verdict::WouldDeny;
@@ -275,6 +288,14 @@ impl Decided {
             ResolveError::Failed(_) | ResolveError::Timeout => Self::refuse(refusal),
         }
     }
+}
+
+/// By what a question is refused, unless it is granted.
+fn note_policy(attempt: &mut Attempt, policy: &Policy, client: &Client) {
+    let outcome = attempt.outcome_mut();
+    outcome.verdict = audit::Verdict::Deny;
+    outcome.generation = Some(policy.generation);
+    outcome.policy = Some(Text::from(&*client.policy));
 }
 
 fn limited(exceeded: &Exceeded) -> Refusal {

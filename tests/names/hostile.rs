@@ -1,12 +1,12 @@
 //! Octets that are no questions, clients that hold on to what they have, and servers that go away.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::asker::{Connection, Question, ask, ask_again, is_silent};
-use crate::support::client::Client;
+use crate::support::client::{Client, connect_from};
 use crate::support::dns_message::A;
 use crate::support::dns_server::Answer;
 use crate::support::egret::Egret;
@@ -117,5 +117,59 @@ fn a_flood_of_one_sandbox_leaves_others_their_answers() {
     });
     assert_eq!((lost, status), (0, 403));
     assert!(upstream(&dns).iter().all(|(name, _)| name == "www.allowed.test"));
+    assert!(egret.memory() < 200 << 20, "{} octets", egret.memory());
+    // Nor does it fill the audit file: the rate is 20 a second after a burst of 100.
+    let loud = records(&egret).into_iter().filter(|record| record["sandbox"] == "loud").count();
+    assert!((100..100 + 20 * 120).contains(&loud), "{loud} records");
+}
+
+/// Connections that say nothing, or a little now and then, are a part of what there is room for, and
+/// end; whoever else asks is answered, by either transport.
+#[test]
+fn a_crowd_of_connections_leaves_others_their_answers() {
+    let dns = server(&[]);
+    let crowd = "[[sandbox]]\nid = \"crowd\"\nsource = [\"127.0.0.9\"]\npolicy = \"p\"\n";
+    let egret = Egret::with(config(&dns, TREE) + crowd)
+        .names("127.0.0.1:0".parse().unwrap())
+        .shell("ulimit -n 1024")
+        .start();
+    let question = Question::new("www.allowed.test", A);
+    let whole = [&u16::try_from(question.octets.len()).unwrap().to_be_bytes()[..], &question.octets].concat();
+    let held: Vec<TcpStream> = (0..2000)
+        .filter_map(|number| {
+            let mut stream = connect_from("127.0.0.9".parse().unwrap(), egret.names).ok()?;
+            // None of it, a half of its length, all but the last octet.
+            let said = [0, 1, whole.len() - 1][number % 3];
+            stream.write_all(&whole[..said]).ok().map(|()| stream)
+        })
+        .collect();
+    let open = || egret.open_files();
+    assert!(open() < 1024, "{} descriptors", open());
+    let quiet: IpAddr = "127.0.0.1".parse().unwrap();
+    for _ in 0..10 {
+        assert_eq!(Connection::open(egret.names).ask(&question).rcode, 0);
+        assert_eq!(ask_again(quiet, egret.names, &question).expect("an answer").rcode, 0);
+    }
+    assert!(records(&egret).iter().all(|record| record["sandbox"] == "box"));
+    // A word now and then makes it no longer: those of which half a length came say 120 octets.
+    let mut held: Vec<_> = held.into_iter().enumerate().collect();
+    let ended = |(number, stream): &mut (usize, TcpStream)| {
+        if *number % 3 == 1 {
+            let _ = stream.write_all(b"x");
+        }
+        stream.set_nonblocking(true).unwrap();
+        let read = stream.read(&mut [0; 600]);
+        stream.set_nonblocking(false).unwrap();
+        match read {
+            Ok(count) => count == 0,
+            Err(error) => error.kind() != ErrorKind::WouldBlock,
+        }
+    };
+    crate::support::wait_for("the end of all", Duration::from_secs(60), || {
+        held.retain_mut(|one| !ended(one));
+        std::thread::sleep(Duration::from_millis(500));
+        held.is_empty()
+    });
+    crate::support::wait_for("room again", Duration::from_secs(60), || open() < 100);
     assert!(egret.memory() < 200 << 20, "{} octets", egret.memory());
 }

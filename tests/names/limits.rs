@@ -1,14 +1,19 @@
 //! How fast a sandbox may ask, and for how many names.
 
+use std::time::Duration;
+
+use serde_json::json;
+
 use crate::asker::{Question, ask};
 use crate::support::dns_message::A;
 use crate::support::egret::Egret;
+use crate::support::wait_for;
 use crate::{TREE, building, config, egret, last, records, server, upstream};
 
 #[test]
 fn a_sandbox_may_ask_only_so_fast() {
     let dns = server(&[]);
-    let egret = egret(&dns, &format!("{TREE}[policy.p.limits]\ndns_queries = \"1/h burst 5\"\n"));
+    let mut egret = egret(&dns, &format!("{TREE}[policy.p.limits]\ndns_queries = \"1/h burst 5\"\n"));
     let question = Question::new("www.allowed.test", A);
     for _ in 0..3 {
         assert_eq!(ask(egret.names, &question).rcode, 0);
@@ -16,10 +21,10 @@ fn a_sandbox_may_ask_only_so_fast() {
     // Refused and malformed ones count too.
     ask(egret.names, &Question::new("other.test", A));
     ask(egret.names, &Question::new("other.test", 16));
-    for question in [question, Question::new("other.test", A), Question::new("www.allowed.test", 16)] {
-        let answer = ask(egret.names, &question);
+    let refused = [question, Question::new("other.test", A), Question::new("www.allowed.test", 16)];
+    for question in &refused {
+        let answer = ask(egret.names, question);
         assert_eq!((answer.refusal(), answer.error.clone().unwrap().0), ((5, "rate_limited"), 18));
-        assert_eq!(last(&egret)["detail"], "limit: dns_queries");
     }
     let metrics = egret.control("GET", "/metrics").body;
     let metrics = String::from_utf8_lossy(&metrics).into_owned();
@@ -27,6 +32,24 @@ fn a_sandbox_may_ask_only_so_fast() {
         metrics.contains("egret_decisions_total{verdict=\"deny\",reason=\"rate_limited\"} 3"),
         "{metrics}"
     );
+    // What was within the rate is recorded each, and the first beyond it; the others together.
+    assert_eq!(records(&egret).len(), 6);
+    let record = last(&egret);
+    assert_eq!((&record["reason"], &record["policy"]), (&"rate_limited".into(), &"p".into()), "{record}");
+    assert_eq!(record["detail"], "limit: dns_queries");
+    let told = || egret.events("limit");
+    wait_for("what was counted", Duration::from_secs(60), || !told().is_empty());
+    let sum = told().remove(0);
+    let said = ["sandbox", "limit", "reason", "count"].map(|key| sum[key].clone());
+    assert_eq!(said, [json!("box"), json!("dns_queries"), json!("rate_limited"), json!(2)], "{sum}");
+    assert!(sum["since"].is_string(), "{sum}");
+    // Then it begins anew; a stop tells what was counted until then.
+    for _ in 0..5 {
+        ask(egret.names, &refused[0]);
+    }
+    assert_eq!(records(&egret).len(), 7);
+    assert!(egret.stop().success());
+    assert_eq!(egret.events("limit").iter().map(|sum| sum["count"].as_u64().unwrap()).sum::<u64>(), 6);
 }
 
 #[test]
@@ -105,7 +128,7 @@ fn the_ledger_shows_names_without_a_port() {
     }
     ask(egret.names, &Question::new("bad name.test", A));
     let mut rows = Vec::new();
-    crate::support::wait_for("the ledger", std::time::Duration::from_secs(20), || {
+    wait_for("the ledger", Duration::from_secs(20), || {
         let body = egret.control("GET", "/v1/sandboxes/box/domains").body;
         let answer: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
         rows = answer["domains"].as_array().cloned().unwrap_or_default();
