@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 
-use super::record::{Decision, Record, What};
+use super::record::{Record, What};
 
 /// Decisions that are kept.
 pub const RECENT_DECISIONS: usize = 4096;
@@ -52,16 +52,10 @@ pub(super) struct Recent(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    decisions: VecDeque<Kept>,
+    /// Their lines alone: they are asked for seldom, and read again then.
+    decisions: VecDeque<Arc<str>>,
     listeners: Vec<Speaker>,
     closed: bool,
-}
-
-#[derive(Debug)]
-struct Kept {
-    ts: String,
-    decision: Decision,
-    line: Arc<str>,
 }
 
 /// Our end of a listener.
@@ -78,11 +72,11 @@ impl Recent {
         for (record, line) in records {
             let line: Arc<str> = line.into();
             state.tell(&Message::Record(Arc::clone(&line)));
-            if let What::Decision(decision) = record.what {
+            if let What::Decision(_) = record.what {
                 if state.decisions.len() >= RECENT_DECISIONS {
                     state.decisions.pop_front();
                 }
-                state.decisions.push_back(Kept { ts: record.ts, decision, line });
+                state.decisions.push_back(line);
             }
         }
     }
@@ -110,9 +104,8 @@ impl Recent {
 
     /// The latest decisions that fit, newest first, as they stand in the audit file.
     pub(super) fn decisions(&self, filter: &Filter) -> Vec<Arc<str>> {
-        let state = self.lock();
-        let fitting = state.decisions.iter().rev().filter(|kept| kept.fits(filter));
-        fitting.take(filter.limit).map(|kept| Arc::clone(&kept.line)).collect()
+        let kept: Vec<_> = self.lock().decisions.iter().rev().cloned().collect();
+        kept.into_iter().filter(|line| filter.takes(line)).take(filter.limit).collect()
     }
 
     /// Ends all listening.
@@ -155,17 +148,21 @@ impl Speaker {
     }
 }
 
-impl Kept {
-    fn fits(&self, filter: &Filter) -> bool {
+impl Filter {
+    /// Is the line a decision that is asked for?
+    fn takes(&self, line: &str) -> bool {
         fn is(wanted: &Option<String>, found: Option<&str>) -> bool {
             wanted.as_deref().is_none_or(|wanted| Some(wanted) == found)
         }
-        let host = self.decision.destination.as_ref().map(|(host, _)| host.as_str());
-        is(&filter.sandbox, self.decision.sandbox.as_deref())
-            && is(&filter.verdict, Some(self.decision.verdict.word()))
-            && is(&filter.reason, Some(&self.decision.reason))
-            && is(&filter.host, host)
-            && filter.since.as_deref().is_none_or(|since| self.ts.as_str() >= since)
+        let Some(Record { ts, what: What::Decision(decision), .. }) = Record::parse(line.as_bytes()) else {
+            return false;
+        };
+        let host = decision.destination.as_ref().map(|(host, _)| host.as_str());
+        is(&self.sandbox, decision.sandbox.as_deref())
+            && is(&self.verdict, Some(decision.verdict.word()))
+            && is(&self.reason, Some(&decision.reason))
+            && is(&self.host, host)
+            && self.since.as_deref().is_none_or(|since| ts.as_str() >= since)
     }
 }
 
