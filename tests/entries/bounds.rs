@@ -21,14 +21,14 @@ use crate::ways::{self, DIVERTED, Place, Told, UNAWARE, WAYS, Way};
 
 const LIMIT: Duration = Duration::from_secs(30);
 /// Places that the policy allows, by name and by address. DNS is silent about the last two.
-const NAMES: [&str; 4] = ["one.test", "two.test", "silent.test", "quiet.test"];
-const ADDRESSES: [&str; 2] = ["93.184.215.14", "93.184.215.15"];
+pub const NAMES: [&str; 4] = ["one.test", "two.test", "silent.test", "quiet.test"];
+pub const ADDRESSES: [&str; 2] = ["93.184.215.14", "93.184.215.15"];
 
 /// Nobody has the other half of it.
 const TOKEN_KEY: &str = "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=\n-----END PUBLIC KEY-----\n";
 
-struct Bounds {
-    egret: Egret,
+pub struct Bounds {
+    pub egret: Egret,
     sink: Sink,
     _dns: DnsServer,
     diverts: bool,
@@ -52,7 +52,7 @@ fn config(number: usize, limits: &str) -> String {
 }
 
 impl Bounds {
-    fn open(shell: &str) -> Self {
+    pub fn open(shell: &str) -> Self {
         let files = TempDir::with_prefix("egret-entries-").unwrap();
         let world = World::enter(files.path()).unwrap();
         let dns =
@@ -84,7 +84,7 @@ impl Bounds {
         self.egret.audit_news();
     }
 
-    fn ways(&self) -> impl Iterator<Item = &'static Way> {
+    pub fn ways(&self) -> impl Iterator<Item = &'static Way> {
         WAYS.iter().filter(|way| self.diverts || way.protocol != DIVERTED)
     }
 

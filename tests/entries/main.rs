@@ -20,6 +20,7 @@ mod bounds;
 mod carrying;
 mod held;
 mod identities;
+mod known;
 mod messages;
 mod questions;
 mod rows;

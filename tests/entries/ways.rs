@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::process::{Command, Stdio};
 
-use crate::support::client::Client;
+use crate::support::client::{Client, connect_from};
 use crate::support::egret::Egret;
 use crate::support::hello;
 use crate::support::socks;
@@ -219,7 +219,13 @@ fn diverted_address(_: &Egret, place: &Place<'_>) -> Option<Told> {
     if !as_it_stands {
         return None;
     }
-    let mut client = unaware(target);
+    let source = UNAWARE[usize::from(target.is_ipv6())];
+    // What leads to egret itself may be reset before it is known to be connected.
+    let connected = connect_from(source.parse().unwrap(), target);
+    if matches!(&connected, Err(error) if error.kind() == ErrorKind::ConnectionReset) {
+        return Some(Told::Refused("reset".to_owned()));
+    }
+    let mut client = Client::over(connected.expect("the proxy accepts connections"));
     // No HTTP/1 for the proxy, but enough for the origin to answer. It may be reset by now.
     let _ = client.stream.write_all(b"PRI * HTTP/2.0\r\n\r\n");
     match client.stream.peek(&mut [0]) {

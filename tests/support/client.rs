@@ -228,7 +228,8 @@ impl Client {
         Self::over(stream.expect("the proxy accepts connections"))
     }
 
-    fn over(stream: TcpStream) -> Self {
+    /// Speaks over this connection.
+    pub fn over(stream: TcpStream) -> Self {
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(Self::PATIENCE)).unwrap();
         stream.set_write_timeout(Some(Self::PATIENCE)).unwrap();
