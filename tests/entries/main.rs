@@ -26,4 +26,5 @@ mod questions;
 mod rows;
 #[path = "../support/mod.rs"]
 mod support;
+mod trouble;
 mod ways;
