@@ -80,9 +80,11 @@ impl Egress {
             host: what.target.filter(|target| !target.is_empty()).map(Text::new),
             ..peer_record(peer)
         };
-        if let Some(entry) = what.entry {
-            request.protocol = protocol(entry, &Action::Place);
-        }
+        request.protocol = match (what.entry, what.method) {
+            (Some(entry), _) => protocol(entry, &Action::Place),
+            (None, Some(method)) if request.protocol.is_none() => Some(by_method(method)),
+            (None, _) => request.protocol,
+        };
         if let Some(client) = what.client {
             identify_record(&mut request, client);
         }
@@ -185,6 +187,11 @@ fn peer_record(peer: Peer) -> audit::Request {
         original: peer.original.map(|original| original.ip()),
         ..audit::Request::default()
     }
+}
+
+/// The way in of a head that was read, whatever it asks for.
+fn by_method(method: &str) -> audit::Protocol {
+    if method == "CONNECT" { audit::Protocol::Connect } else { audit::Protocol::Http }
 }
 
 /// How records name the way in.

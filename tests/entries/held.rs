@@ -72,7 +72,7 @@ impl Held {
     }
 
     /// The last decision refuses a nobody of this way in.
-    fn assert_nobody(&self, reason: &str, way: &str) {
+    fn assert_nobody(&self, reason: &str, way: &str) -> Value {
         let record = self.decision();
         assert_eq!(
             (&record["verdict"], &record["reason"]),
@@ -80,8 +80,9 @@ impl Held {
             "{way}: {record}"
         );
         assert!(record["sandbox"].is_null() && record["identity"].is_null(), "{way}: {record}");
-        assert!(record["client"].is_string(), "{way}: {record}");
+        assert!(record["client"].is_string() && record["protocol"].is_string(), "{way}: {record}");
         assert_eq!(self.sink.received(), 0, "{way}");
+        record
     }
 
     /// Sends a token with a method of HTTP; what the client is told.
@@ -145,7 +146,9 @@ fn try_without() {
             _ => "407 identity_required".to_owned(),
         };
         assert_eq!(word, wanted, "{}", way.name);
-        held.assert_nobody("identity_required", way.name);
+        let record = held.assert_nobody("identity_required", way.name);
+        let place = ["protocol", "host", "port"].map(|key| record[key].clone());
+        assert_eq!(place, [way.protocol.into(), host.into(), Value::from(80)], "{record}");
     }
     let question = Question::new("example.com", A);
     for tcp in [false, true] {
