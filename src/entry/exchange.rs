@@ -88,25 +88,30 @@ impl<'a> Run<'a> {
         };
         let bodiless = matches!(self.forward.length, BodyLength::None | BodyLength::Length(0));
         let uploaded = UploadWatch::new(if bodiless { Upload::Complete } else { Upload::Running });
-        let outcome = if bodiless {
-            self.download(&wire.stream, upstream, OutBody::empty(), &uploaded).await
-        } else {
-            let (sender, body) = OutBody::streaming(self.forward.length);
-            let up = UploadRun {
-                decoder: BodyDecoder::new(self.forward.length, &self.forward.connection),
-                sender,
-                counters: self.counters.clone(),
-                stall: self.gate.egress.timeouts().body,
-                watch: &uploaded,
-            };
+        let outcome = {
             let Wire { stream, buffer, .. } = &mut wire;
-            let up = async { uploaded.set(up.run(stream, buffer).await) };
-            let mut up = std::pin::pin!(up);
+            let (body, upload) = if bodiless {
+                (OutBody::empty(), None)
+            } else {
+                let (sender, body) = OutBody::streaming(self.forward.length);
+                let run = UploadRun {
+                    decoder: BodyDecoder::new(self.forward.length, &self.forward.connection),
+                    sender,
+                    counters: self.counters.clone(),
+                    stall: self.gate.egress.timeouts().body,
+                    watch: &uploaded,
+                };
+                // In a box, as all is that few requests have: idle connections hold room for the rest.
+                (body, Some(Box::pin(async { uploaded.set(run.run(stream, buffer).await) })))
+            };
             let mut down = std::pin::pin!(self.download(stream, upstream, body, &uploaded));
-            tokio::select! {
-                biased;
-                outcome = &mut down => outcome,
-                () = &mut up => down.await,
+            match upload {
+                None => down.await,
+                Some(mut upload) => tokio::select! {
+                    biased;
+                    outcome = &mut down => outcome,
+                    () = &mut upload => down.await,
+                },
             }
         };
         self.conclude(wire, outcome, uploaded.state()).await
@@ -120,8 +125,10 @@ impl<'a> Run<'a> {
                 let read_whole = uploaded == Upload::Complete;
                 if persistent && read_whole { Next::Request(wire) } else { Next::Close(wire) }
             }
-            Outcome::Upgraded { upstream, response } => self.upgrade(wire, *upstream, response).await,
-            Outcome::Failed { reason, error } => self.fail(wire, reason, error, uploaded).await,
+            Outcome::Upgraded { upstream, response } => {
+                Box::pin(self.upgrade(wire, *upstream, response)).await
+            }
+            Outcome::Failed { reason, error } => Box::pin(self.fail(wire, reason, error, uploaded)).await,
             Outcome::Cut { reason, status, error, abort } => {
                 // An upload that breaks off takes the connection to the origin with it.
                 let broken_off = uploaded.fault().filter(|_| reason == Reason::UpstreamClosed);

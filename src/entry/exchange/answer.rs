@@ -35,7 +35,7 @@ impl Run<'_> {
         if !targets.is_empty() {
             let limit = self.gate.egress.timeouts().response;
             let checked = tokio::select! {
-                checked = self.exchange.check_redirects(&targets) => checked.is_ok(),
+                checked = Box::pin(self.exchange.check_redirects(&targets)) => checked.is_ok(),
                 () = tokio::time::sleep(limit) => false,
                 () = stream.failed() => return Outcome::ClientGone { status: None, error: None },
             };

@@ -114,7 +114,7 @@ async fn send(
     let Some(request) = again else {
         return Err(failure(SendError { unsent: None, ..error }));
     };
-    *upstream = redial.connect().await?;
+    *upstream = Box::pin(redial.connect()).await?;
     upstream.send(request).await.map_err(failure)
 }
 
