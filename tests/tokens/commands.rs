@@ -66,20 +66,18 @@ fn a_token_that_does_not_verify_is_told_apart() {
 fn a_url_is_ready_for_a_client() {
     let keys = Keys::new();
     let key = keys.private();
-    let url = printed(&[
-        "token",
-        "mint",
-        "--key",
-        &key,
-        "--sandbox",
-        "build-7",
-        "--policy",
-        "build",
-        "--url",
-        "egret:3128",
-    ]);
-    let rest = url.strip_prefix("http://build-7:").and_then(|rest| rest.strip_suffix("@egret:3128")).unwrap();
-    assert_eq!(rest.split('.').count(), 3);
+    let mint = ["token", "mint", "--key", &key, "--sandbox", "build-7", "--policy", "build", "--url"];
+    for (written, scheme, place) in [
+        ("egret:3128", "http", "egret:3128"),
+        ("http://egret:3128/", "http", "egret:3128"),
+        ("https://Egret.example:443", "https", "egret.example:443"),
+        ("[fd00::1]:3128", "http", "[fd00::1]:3128"),
+    ] {
+        let url = printed(&[&mint[..], &[written]].concat());
+        let rest = url.strip_prefix(&format!("{scheme}://build-7:")).unwrap();
+        let token = rest.strip_suffix(&format!("@{place}")).unwrap();
+        assert_eq!(token.split('.').count(), 3);
+    }
 }
 
 #[test]
@@ -97,6 +95,13 @@ fn what_the_proxy_would_refuse_is_not_made() {
         ["--limit", "tunnel_idle=0s"],
         ["--tool", "a\nb"],
         ["--key", "/nonexistent/key"],
+        ["--url", "egret"],
+        ["--url", "egret:"],
+        ["--url", "egret:0"],
+        ["--url", "egret:3128/x"],
+        ["--url", "http://egret"],
+        ["--url", "socks5h://u@egret:1080"],
+        ["--url", "ftp://egret:21"],
     ] {
         let mut arguments = vec!["token", "mint"];
         for own in [["--key", key.as_str()], ["--sandbox", "box"], ["--policy", "p"]] {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use egret_policy::Destination;
 use egret_policy::units::parse_duration;
 use serde::Serialize;
 
@@ -99,19 +100,24 @@ impl MintArgs {
 
 /// The proxy's URL with sandbox and token as user and password.
 fn proxy_url(written: &str, sandbox: &str, token: &str) -> Result<String, Failure> {
-    let (scheme, authority) = written.split_once("://").unwrap_or(("http", written));
+    let (scheme, rest) = written.split_once("://").unwrap_or(("http", written));
+    let wrong = |why: &str| {
+        let message = format!("--url {written}: {why}write HOST:PORT, or http:// or socks5h:// before it");
+        (message, BAD_INPUT)
+    };
+    // Without a port, clients guess one, and not all the same.
+    let authority = rest.strip_suffix('/').unwrap_or(rest).as_bytes();
+    let place = Destination::parse_authority(authority).map_err(|error| wrong(&format!("{error}; ")))?;
     match scheme {
-        "http" | "https" => Ok(format!("{scheme}://{sandbox}:{token}@{authority}")),
+        "http" | "https" => Ok(format!("{scheme}://{sandbox}:{token}@{place}")),
         "socks5" | "socks5h" => {
             let (user, password) = login_of(sandbox, token).ok_or_else(|| {
                 let message = "the token is too long for SOCKS, which has room for two times 255 bytes; name fewer sources or limits";
                 (message.to_owned(), BAD_INPUT)
             })?;
-            Ok(format!("{scheme}://{user}:{password}@{authority}"))
+            Ok(format!("{scheme}://{user}:{password}@{place}"))
         }
-        _ => {
-            Err((format!("--url {written}: write HOST:PORT, or http:// or socks5h:// before it"), BAD_INPUT))
-        }
+        _ => Err(wrong("")),
     }
 }
 
