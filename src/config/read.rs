@@ -36,8 +36,8 @@ pub(super) fn settings(
     let audit = read_audit(root.table("audit", problems), problems);
     let mut state_dir = PathBuf::from("egret-state");
     if let Some(mut state) = root.table("state", problems) {
-        if let Some(dir) = state.string("dir", problems) {
-            state_dir = dir.value.into();
+        if let Some(dir) = path(&mut state, "dir", problems) {
+            state_dir = dir;
         }
         state.finish(problems);
     }
@@ -210,8 +210,8 @@ fn read_audit(table: Option<Table<'_, '_>>, problems: &mut Problems) -> AuditSet
     let Some(mut table) = table else {
         return audit;
     };
-    if let Some(file) = table.string("file", problems) {
-        audit.file = file.value.into();
+    if let Some(file) = path(&mut table, "file", problems) {
+        audit.file = file;
     }
     let words = [("deny", OnAuditFailure::Deny), ("allow", OnAuditFailure::Allow)];
     if let Some(on_failure) = word(&mut table, "on_failure", &words, problems) {
@@ -251,6 +251,16 @@ fn read_timeouts(table: Option<Table<'_, '_>>, problems: &mut Problems) -> Timeo
     }
     table.finish(problems);
     timeouts
+}
+
+/// A place that egret writes to.
+fn path(table: &mut Table<'_, '_>, key: &'static str, problems: &mut Problems) -> Option<PathBuf> {
+    let text = table.string(key, problems)?;
+    if text.value.is_empty() {
+        problems.error(&text.spot, format!("`{key}` is empty"), "write a path, or remove the key");
+        return None;
+    }
+    Some(text.value.into())
 }
 
 fn duration(table: &mut Table<'_, '_>, key: &'static str, problems: &mut Problems) -> Option<Duration> {

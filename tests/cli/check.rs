@@ -106,6 +106,17 @@ fn files_of_secrets_that_are_missing_are_said_once_with_what_to_write() {
 }
 
 #[test]
+fn a_place_to_write_to_has_a_name() {
+    for (table, key) in [("audit", "file"), ("state", "dir")] {
+        let config = format!("{CONFIG}[{table}]\n{key} = \"\"\n");
+        let dir = folder(&[("egret.toml", &config)]);
+        let run = egret(dir.path(), &["check"]);
+        assert_eq!((run.code, run.stdout.as_str()), (2, ""), "{run:?}");
+        assert!(run.stderr.starts_with(&format!("error: `{key}` is empty\n  --> egret.toml:10:")), "{run:?}");
+    }
+}
+
+#[test]
 fn what_is_diverted_needs_a_listener_of_its_own() {
     for (text, part) in [
         (
