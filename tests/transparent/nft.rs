@@ -5,8 +5,8 @@ use std::process::{Command, Output, Stdio};
 
 use crate::http::connect;
 use crate::in_site;
-use crate::site::{ALLOWED, REFUSED, REFUSED_6, Site, text};
-use crate::support::egret::BINARY;
+use crate::site::{ALLOWED, ALLOWED_6, REFUSED, REFUSED_6, Site, text};
+use crate::support::egret::{BINARY, Egret};
 
 const ICMP: u8 = 1;
 const TCP: u8 = 6;
@@ -231,6 +231,42 @@ fn by_tproxy(site) {
     assert!(out.contains("address_not_allowed"), "{out}");
     let originals: Vec<_> = site.egret.events("decision").iter().map(|r| r["original"].clone()).collect();
     assert_eq!(originals, [REFUSED, ALLOWED, REFUSED_6, REFUSED]);
+    site.assert_untouched(&[REFUSED, REFUSED_6]);
+}
+}
+
+in_site! {
+/// Listeners may be at certain addresses instead of all, and of one family alone: then the other is dropped.
+fn listeners_at_certain_addresses(site) {
+    let both = site.another("transparent = [\"10.77.1.1:4130\", \"[fd77:1::1]:4130\"]\n");
+    let curl = |family: &str, name: &str, to: &str| {
+        let to = format!("{name}:80:{to}");
+        site.curl(&[family, "--max-time", "5", "--resolve", &to, &format!("http://{name}/")])
+    };
+    let apply = |egret: &Egret, more: &[&str]| {
+        let mut command = Command::new(BINARY);
+        command.arg("nft").arg("--config").arg(egret.config_file()).args(["--interface", "sb0", "--apply"]).args(more);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+    };
+    for more in [&[][..], &["--tproxy"]] {
+        apply(&both, more);
+        assert_eq!(curl("-4", "ok.test", REFUSED), ("GET / ok.test\n".to_owned(), true), "{more:?}");
+        let six = format!("[{REFUSED_6}]");
+        assert_eq!(curl("-6", "six.test", &six), ("GET / six.test\n".to_owned(), true), "{more:?}");
+    }
+    assert_eq!(both.events("decision").len(), 4);
+    drop(both);
+    let dialled = site.watch.count(ALLOWED_6, TCP);
+    let one = site.another("transparent = [\"10.77.1.1:4130\"]\n");
+    for more in [&["--tproxy"][..], &[]] {
+        apply(&one, more);
+        assert_eq!(curl("-4", "ok.test", REFUSED), ("GET / ok.test\n".to_owned(), true), "{more:?}");
+        assert!(!curl("-6", "six.test", &format!("[{ALLOWED_6}]")).1, "{more:?}");
+        let routes_6 = text(&Command::new("ip").args(["-6", "rule", "show"]).output().unwrap().stdout);
+        assert!(!routes_6.contains("25972"), "{routes_6}");
+    }
+    assert_eq!(site.watch.count(ALLOWED_6, TCP), dialled, "packets of the family without a listener");
     site.assert_untouched(&[REFUSED, REFUSED_6]);
 }
 }

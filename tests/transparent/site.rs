@@ -156,13 +156,24 @@ impl Site {
     }
 
     fn builder(config: &str) -> Builder {
-        let proxy: SocketAddr = (GATEWAY.parse::<IpAddr>().unwrap(), 3128).into();
+        Self::builder_at(config, 3128, "transparent = [\"0.0.0.0:3130\", \"[::]:3130\"]\n")
+    }
+
+    /// For an egret at the gateway, at this port and the next.
+    fn builder_at(config: &str, port: u16, listen_lines: &str) -> Builder {
+        let gateway: IpAddr = GATEWAY.parse().unwrap();
+        let proxy: SocketAddr = (gateway, port).into();
         // Within reach of the client, so that only the rules keep it away.
-        let control: SocketAddr = (GATEWAY.parse::<IpAddr>().unwrap(), 3129).into();
+        let control: SocketAddr = (gateway, port + 1).into();
         Egret::with(config)
             .listen(&[proxy], control)
-            .listen_lines("transparent = [\"0.0.0.0:3130\", \"[::]:3130\"]\n")
+            .listen_lines(listen_lines)
             .control_token("a-token-of-the-tests")
+    }
+
+    /// A second egret, with other listeners and the same policy.
+    pub fn another(&self, listen_lines: &str) -> Egret {
+        Self::builder_at(CONFIG, 4128, listen_lines).start()
     }
 
     /// Another configuration of policy and sandboxes, in force.
