@@ -197,6 +197,39 @@ mod tests {
     }
 
     #[test]
+    fn whatever_is_told_is_known_again() {
+        let (mut names, key, now) = (Names::default(), HostKey::random().unwrap(), Now::read());
+        let quota = Quota { amount: 1000, ..QUOTA };
+        let mut told = Vec::new();
+        let mut count = |names: &mut Names, number: usize, now: Now| {
+            let asked = (&account("a"), &name(&format!("n{number}.a.example")));
+            names.count(asked, &key, quota, now, |_, line| {
+                told.push(line);
+                0
+            })
+        };
+        // A window that is over by the time of the second one, which begins with other names.
+        let later = Now { instant: now.instant + QUOTA.period, wall: now.wall + 3_600_000_000 };
+        (0..10).for_each(|number| assert!(count(&mut names, number, now).is_ok()));
+        (5..1005).for_each(|number| assert!(count(&mut names, number, later).is_ok()));
+        assert!(count(&mut names, 0, later).is_err());
+        let anew = names.all(&account("a"), later);
+        assert!(anew.len() > 1, "more than fits a line");
+        for lines in [told, anew] {
+            let mut again = Names::default();
+            for line in lines {
+                let What::DnsNames(kept) = line else { panic!("{line:?}") };
+                again.restore(&account("a"), kept, later);
+            }
+            let mut count = |number: usize| {
+                let asked = (&account("a"), &name(&format!("n{number}.a.example")));
+                again.count(asked, &key, quota, later, |_, _| 0)
+            };
+            assert!((5..1005).all(|number| count(number).is_ok()) && count(0).is_err());
+        }
+    }
+
+    #[test]
     fn bounded_and_tidied() {
         let (mut names, key, now) = (Names::default(), HostKey::random().unwrap(), Now::read());
         for n in 0..1000 {
