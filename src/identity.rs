@@ -129,6 +129,7 @@ impl Identities {
         };
         match judged {
             Ok((client, credentials)) => {
+                self.registry.used_by_token(&client.sandbox);
                 self.guesses.know(source, &credentials.token, started);
                 Ok(client)
             }

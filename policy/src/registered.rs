@@ -21,6 +21,8 @@ pub struct Registration {
     pub life: u64,
     /// The clients that are this sandbox.
     pub sources: Vec<IpNet>,
+    /// Must they send a token? Their addresses alone are nobody then.
+    pub by_token: bool,
     /// The name of the policy that holds for it.
     pub policy: Arc<str>,
     /// Limits that hold beside those of the policy.
@@ -149,6 +151,7 @@ mod tests {
             id: id.into(),
             life: 1,
             sources: sources.iter().map(|source| source.parse().unwrap()).collect(),
+            by_token: false,
             policy: "p".into(),
             limits: None,
             workspace: None,

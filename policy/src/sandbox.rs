@@ -13,7 +13,7 @@ use crate::intent::{Certificate, Client, Identity};
 use crate::load::RegisterText;
 use crate::reader::{Located, Table, nearest};
 use crate::reason::Reason;
-use crate::registered::{Registered, Registrable};
+use crate::registered::{NotRegistrable, Registered, Registrable, Registration};
 use crate::rules::parse_network;
 use crate::source::Problems;
 use crate::verdict::Refusal;
@@ -88,17 +88,18 @@ impl Sandboxes {
     /// Who the client at this address is. What is registered comes before the entries of the file.
     ///
     /// # Errors
-    /// `identity_required` where the entry that holds the address asks for a token, or none holds
-    /// it and anonymous clients are refused; `identity_rejected` where the registration that holds
+    /// `identity_required` where what holds the address asks for a token, or nothing holds it and
+    /// anonymous clients are refused; `identity_rejected` where the registration that holds
     /// it is no longer permitted.
     pub fn identify(&self, source: IpAddr, registered: &Registered) -> Result<Client, Refusal> {
         let source = source.to_canonical();
         if let Some(known) = registered.find(source) {
-            if let Err(error) = self.registrable.check(known) {
-                return Err(Refusal::new(Reason::IdentityRejected).with_detail(error.to_string()));
+            let client = self.by_registration(known, source)?;
+            if known.by_token {
+                let refusal = Refusal::new(Reason::IdentityRequired);
+                return Err(refusal.with_detail("the registration asks for a token"));
             }
-            let (sandbox, policy) = (Arc::clone(&known.id), Arc::clone(&known.policy));
-            return Ok(Client { sandbox, policy, identity: Identity::Registered(Arc::clone(known)), source });
+            return Ok(client);
         }
         let found = self.list.iter().find(|s| s.sources.iter().any(|net| net.contains(&source)));
         let (sandbox, policy, identity) = match (found, &self.anonymous) {
@@ -114,6 +115,18 @@ impl Sandboxes {
             (None, None) => return Err(Refusal::new(Reason::IdentityRequired)),
         };
         Ok(Client { sandbox, policy: Arc::clone(policy), identity, source })
+    }
+
+    /// The client of a registration, whatever that asks for.
+    ///
+    /// # Errors
+    /// `identity_rejected` where it is no longer permitted.
+    pub fn by_registration(&self, known: &Arc<Registration>, source: IpAddr) -> Result<Client, Refusal> {
+        let rejected =
+            |error: NotRegistrable| Refusal::new(Reason::IdentityRejected).with_detail(error.to_string());
+        self.registrable.check(known).map_err(rejected)?;
+        let (sandbox, policy) = (Arc::clone(&known.id), Arc::clone(&known.policy));
+        Ok(Client { sandbox, policy, identity: Identity::Registered(Arc::clone(known)), source })
     }
 
     /// Who the client at this address is by its certificate, which has been verified: the sandbox

@@ -31,10 +31,15 @@ fn read(networks: &[&str], policies: &[&str]) -> (Arc<Policy>, String) {
 }
 
 fn registered(policy: &str) -> Registered {
+    registered_as(policy, false)
+}
+
+fn registered_as(policy: &str, by_token: bool) -> Registered {
     let registration = Registration {
         id: "r".into(),
         life: 1,
         sources: vec!["10.1.0.0/30".parse().unwrap()],
+        by_token,
         policy: policy.into(),
         limits: None,
         workspace: Some("w".into()),
@@ -60,6 +65,18 @@ fn one_that_is_no_longer_permitted_is_nobody_and_not_what_the_file_says() {
         let refusal = policy.sandboxes.identify("10.1.0.2".parse().unwrap(), &registered("p")).unwrap_err();
         assert_eq!(refusal.reason, Reason::IdentityRejected);
     }
+}
+
+#[test]
+fn one_that_asks_for_a_token_is_nobody_without() {
+    let (policy, _) = read(&["10.0.0.0/8"], &["q"]);
+    let reason = |source: &str, named: &str| {
+        let found = policy.sandboxes.identify(source.parse().unwrap(), &registered_as(named, true));
+        found.map(|client| client.sandbox.to_string()).map_err(|refusal| refusal.reason)
+    };
+    assert_eq!(reason("10.1.0.2", "q"), Err(Reason::IdentityRequired));
+    assert_eq!(reason("10.1.0.2", "p"), Err(Reason::IdentityRejected), "it is not permitted at all");
+    assert_eq!(reason("10.1.0.4", "q"), Ok("build-10.1.0.4".to_owned()));
 }
 
 #[test]

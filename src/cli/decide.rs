@@ -148,9 +148,8 @@ impl Decider {
 
     fn client(&self, sandbox: &str) -> Result<Client, Unanswered> {
         let registered = || {
-            let source = self.registered.get(sandbox)?.registration.sources.first()?.addr();
-            let client = self.policy.sandboxes.identify(source, &self.registered.registered);
-            client.ok().filter(|client| *client.sandbox == *sandbox)
+            let known = &self.registered.get(sandbox)?.registration.0;
+            self.policy.sandboxes.by_registration(known, known.sources.first()?.addr()).ok()
         };
         self.policy.sandboxes.by_id(sandbox).or_else(registered).ok_or_else(|| {
             let registered = self.registered.iter().map(|entry| entry.registration.id.to_string());

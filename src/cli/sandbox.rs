@@ -35,6 +35,9 @@ struct RegisterArgs {
     /// Network or address of its clients; repeatable
     #[arg(long = "source", value_name = "CIDR", required = true)]
     sources: Vec<String>,
+    /// What it takes to be the sandbox: source or token [default: source]
+    #[arg(long, value_name = "WORD")]
+    auth: Option<String>,
     /// Policy that holds for it
     #[arg(long, value_name = "NAME")]
     policy: String,
@@ -103,6 +106,7 @@ impl RegisterArgs {
     fn register(self) -> Result<Value, Failure> {
         let wanted = Wanted {
             source: self.sources,
+            auth: self.auth,
             policy: self.policy,
             ttl: self.ttl,
             lifetime: self.lifetime,

@@ -168,9 +168,9 @@ fn registered(control: &Control, entry: &Entry) -> Registered {
 fn refused(error: NotRegistered) -> Problem {
     let status = match &error {
         NotRegistered::Forbidden(_) => StatusCode::FORBIDDEN,
-        NotRegistered::NoPolicy(_) | NotRegistered::Registry(RegistryError::Bad(_)) => {
-            StatusCode::BAD_REQUEST
-        }
+        NotRegistered::NoPolicy(_)
+        | NotRegistered::NoKeys
+        | NotRegistered::Registry(RegistryError::Bad(_)) => StatusCode::BAD_REQUEST,
         NotRegistered::Configured
         | NotRegistered::Registry(RegistryError::Overlap(_) | RegistryError::Full) => StatusCode::CONFLICT,
         NotRegistered::Registry(RegistryError::Io { .. } | RegistryError::Line { .. }) => {

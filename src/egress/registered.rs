@@ -18,6 +18,9 @@ pub enum NotRegistered {
     /// It names a policy that does not exist.
     #[error("there is no policy `{}`", .0.escape_debug())]
     NoPolicy(Arc<str>),
+    /// It asks for a token, and there are no keys that one could be verified with.
+    #[error("`auth` is \"token\", and the configuration has no `identity.token_keys`")]
+    NoKeys,
     /// A `[[sandbox]]` of the configuration has this ID.
     #[error("the configuration has a [[sandbox]] of this ID")]
     Configured,
@@ -101,10 +104,13 @@ impl Egress {
     fn permits(&self, registration: &Registration) -> Result<(), NotRegistered> {
         let policy = self.policy.load();
         policy.sandboxes.registrable.check(registration)?;
-        if policy.has(&registration.policy) {
-            return Ok(());
+        if !policy.has(&registration.policy) {
+            return Err(NotRegistered::NoPolicy(Arc::clone(&registration.policy)));
         }
-        Err(NotRegistered::NoPolicy(Arc::clone(&registration.policy)))
+        if registration.by_token && !self.parts.identities.tokens_are_on() {
+            return Err(NotRegistered::NoKeys);
+        }
+        Ok(())
     }
 
     fn changed(&self, registration: &Registration, change: &'static str, kept: bool) {

@@ -40,6 +40,9 @@ const SPARE_LINES: usize = 1000;
 pub struct Wanted {
     /// The networks or addresses of its clients.
     pub source: Vec<String>,
+    /// `source` or `token`: what it takes to be the sandbox; `source` if absent.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub auth: Option<String>,
     /// The policy's name.
     pub policy: String,
     /// How long it may be unused; an hour if absent.
@@ -187,6 +190,16 @@ impl Wanted {
                 return Err(bad(format!("`{key}` is at most 128 bytes without control characters")));
             }
         }
+        let by_token = match self.auth.as_deref() {
+            None | Some("source") => false,
+            Some("token") => true,
+            Some(_) => return Err(bad("`auth` is \"source\" or \"token\"".to_owned())),
+        };
+        let own = self.limits.is_some() || self.workspace.is_some() || self.tool.is_some();
+        if by_token && own {
+            let help = "`limits`, `workspace` and `tool` are the token's where `auth` is \"token\"";
+            return Err(bad(help.to_owned()));
+        }
         let ttl = time("ttl", self.ttl.as_deref()).map_err(bad)?.unwrap_or(DEFAULT_TTL);
         let lifetime = time("lifetime", self.lifetime.as_deref()).map_err(bad)?;
         let limits = self.limits.as_ref().map(limits).transpose().map_err(bad)?;
@@ -194,6 +207,7 @@ impl Wanted {
             id: id.into(),
             life: 0,
             sources,
+            by_token,
             policy: self.policy.as_str().into(),
             limits,
             workspace: self.workspace.as_deref().map(Arc::from),
@@ -396,6 +410,13 @@ impl Registry {
         let after = Arc::new(Snapshot::of(before.version + 1, entries));
         self.state.store(Arc::clone(&after));
         Some((entry, self.append(&Line::Removed(id.to_owned()), &mut lines, &after)))
+    }
+
+    /// A client was identified by a token for this sandbox: a use of a registration that asks for one.
+    pub fn used_by_token(&self, id: &str) {
+        if let Some(entry) = self.state.load().get(id).filter(|entry| entry.registration.by_token) {
+            entry.used.store(self.elapsed(), Ordering::Relaxed);
+        }
     }
 
     /// How much longer it may be unused.

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::support::egret::{BINARY, Egret};
 use crate::support::origin::Origin;
-use crate::{config, connect, put, serving, show, status, tunnel};
+use crate::{config, connect, printed, put, serving, show, status, tunnel};
 
 const BODY: &str = r#"{"source": ["127.1.0.7"], "policy": "main"}"#;
 
@@ -94,6 +94,71 @@ fn registering_needs_a_control_token_in_the_configuration() {
     let origin = Origin::echoing();
     let error = Egret::with(config(&origin)).try_start().unwrap_err();
     assert!(error.contains("`register` needs `control_token_file`"), "{error}");
+}
+
+/// `auth = "token"`: the address is the sandbox's, and says nothing without a token.
+#[test]
+fn one_that_must_bring_a_token() {
+    let (origin, folder) = (Origin::echoing(), tempfile::tempdir().unwrap());
+    let key = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    printed(&["token", "keygen", "--out", &key("token")]);
+    let keys = format!("[identity]\ntoken_keys = [{:?}]\n", key("token.pub"));
+    let with_keys = config(&origin).replace("[identity]\n", &keys);
+    let body = r#"{"source": ["127.1.0.7"], "auth": "token", "policy": "none", "ttl": "2s"}"#;
+    let egret = serving(&origin).start();
+    let (code, answer) = put(&egret, "job", body);
+    assert_eq!(code, 400);
+    assert!(answer["detail"].as_str().unwrap().contains("no `identity.token_keys`"), "{answer}");
+    egret.configure(&with_keys);
+    assert_eq!(egret.reload().status, 200);
+    for (wrong, code) in [
+        (r#""auth": "cert""#, 400),
+        (r#""auth": "Token""#, 400),
+        (r#""auth": """#, 400),
+        (r#""auth": true"#, 422),
+        (r#""auth": null"#, 422),
+        (r#""auth": ["token"]"#, 422),
+        (r#""auth": "token", "auth": "token""#, 422),
+        (r#""auth": "token", "limits": {"requests": "1/s"}"#, 400),
+        (r#""auth": "token", "workspace": "w""#, 400),
+        (r#""auth": "token", "tool": "t""#, 400),
+    ] {
+        let text = format!(r#"{{"source": ["127.1.0.7"], "policy": "none", {wrong}}}"#);
+        let (found, answer) = put(&egret, "job", &text);
+        assert_eq!(found, code, "{wrong}: {answer}");
+    }
+    assert!(egret.events("sandbox").is_empty());
+    let (code, answer) = put(&egret, "job", body);
+    assert_eq!((code, &answer["registered"]["auth"]), (201, &"token".into()));
+
+    let mint = ["token", "mint", "--key", &key("token.key"), "--sandbox", "job", "--policy", "main"];
+    let token = printed(&mint);
+    let authority = format!("origin.test:{}", origin.port());
+    let by_token = |source: &str| {
+        let mut client = crate::support::client::Client::connect_from(source, egret.proxy);
+        client.send(format!(
+            "CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\nProxy-Authorization: Bearer {token}\r\n\r\n"
+        ));
+        let answer = client.response("CONNECT");
+        (client, answer.status)
+    };
+    let (_, refused) = connect(&egret, "127.1.0.7", &origin);
+    assert_eq!((refused.status, refused.get("x-egret-reason")), (407, Some("identity_required")));
+    // Each use puts off the end; three of them are longer than its time.
+    for _ in 0..3 {
+        std::thread::sleep(std::time::Duration::from_millis(1200));
+        assert_eq!(by_token("127.1.0.7").1, 200);
+    }
+    assert!(show(&egret, "/v1/sandboxes/job").1["registered"].is_object());
+    // Another body: what the address had opened by itself is decided again.
+    put(&egret, "job", &body.replace("token", "source").replace("none", "main"));
+    let mut open = tunnel(&egret, "127.1.0.7", &origin);
+    put(&egret, "job", body);
+    assert!(open.until_end().is_empty());
+    let (mut open, status) = by_token("127.1.0.7");
+    assert_eq!(status, 200);
+    assert_eq!(crate::delete(&egret, "job"), 204);
+    assert!(open.until_end().is_empty(), "its tokens are revoked");
 }
 
 #[test]
