@@ -6,6 +6,7 @@
 //! makes a link to another network, needs no daemon, and keeps nothing that outlives both processes
 //! but a folder that the next run removes.
 
+mod calls;
 mod channel;
 mod doors;
 mod environment;

@@ -16,7 +16,7 @@ use nix::errno::Errno;
 use nix::sched::{CloneFlags, unshare};
 
 use super::channel::{Kind, Message, receive, send};
-use super::{doors, environment, loopback, mounts, privileges};
+use super::{calls, doors, environment, loopback, mounts, privileges};
 
 /// Descriptors below are the standard ones, which are the command's.
 const FIRST_OTHER: i32 = 3;
@@ -60,6 +60,7 @@ fn prepare(channel: &OwnedFd, enforce: impl Fn(&str) -> Result<(), String>) -> R
     let stdin = go.descriptors.first().ok_or("no standard input came")?;
     rustix::stdio::dup2_stdin(stdin).map_err(|error| format!("no standard input: {error}"))?;
     privileges::give_up().map_err(|error| format!("privileges can't be given up: {error}"))?;
+    calls::refuse().map_err(|error| format!("system calls can't be filtered: {error}"))?;
     Ok(true)
 }
 

@@ -14,6 +14,7 @@
     reason = "a test may fail loudly, and opens its own sockets"
 )]
 
+mod calls;
 mod enforcement;
 mod learning;
 mod life;
