@@ -26,7 +26,7 @@ pub use environment::PROXY;
 pub use inside::become_command;
 pub use outside::{Inside, StartError};
 pub use scratch::Scratch;
-pub use sockets::{engine_sockets, standard_way_out};
+pub use sockets::standard_way_out;
 pub use summary::{Summary, Traffic};
 pub use supervisor::{Ended, Supervisor, end_leftovers};
 pub use unrouted::Unrouted;

@@ -17,7 +17,7 @@ use crate::audit::Tap;
 use crate::config::{self, ConfigSource, Files, Loaded, RunRules, RunSource};
 use crate::run::{
     Ended, Inside, PROXY, RESOLV_CONF, Scratch, StartError, Summary, Supervisor, Unrouted, become_command,
-    diverted_to, end_leftovers, engine_sockets, standard_way_out,
+    diverted_to, end_leftovers, standard_way_out,
 };
 
 /// egret itself has failed, as `env`, `timeout` and others have it.
@@ -151,7 +151,7 @@ impl RunArgs {
         loaded.settings.audit.file.clone_from(&audit);
         loaded.settings.state_dir = scratch.path().to_path_buf();
         if !self.quiet {
-            warn_of_sockets();
+            warn_of_sockets(inside.open_sockets());
         }
         let before = std::fs::metadata(&audit).map_or(0, |meta| meta.len());
         let summary = Arc::new(Summary::default());
@@ -289,11 +289,10 @@ async fn supervise(
     Ok(number.map_or(Outcome::Ended(ended, stopped), Outcome::NotExecuted))
 }
 
-fn warn_of_sockets() {
-    for socket in engine_sockets() {
-        let socket = Path::display(&socket);
+fn warn_of_sockets(open: &[String]) {
+    for socket in open {
         complain(&format!(
-            "warning: {socket} is open to the command, which can get around egret through it; run this as a user who may not use it"
+            "warning: {socket} is open to the command, which can get around egret through it, and can't be closed here; run this as a user who may not use it"
         ));
     }
 }

@@ -24,7 +24,7 @@ pub(super) enum Kind {
     UnsharedAsRoot,
     /// Who is who in the user namespace is settled; the text has rules for nftables, if any.
     Mapped,
-    /// The listening sockets.
+    /// The listening sockets; the text names sockets of others that stay open to the command.
     Listening,
     /// Become the command; with its standard input. The text is the path of a `resolv.conf`, if any.
     Go,

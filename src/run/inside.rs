@@ -9,14 +9,14 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, unshare};
 
 use super::channel::{Kind, Message, receive, send};
-use super::{calls, doors, environment, loopback, mounts, privileges};
+use super::{calls, doors, environment, loopback, mounts, privileges, sockets};
 
 /// Descriptors below are the standard ones, which are the command's.
 const FIRST_OTHER: i32 = 3;
@@ -49,13 +49,18 @@ fn prepare(channel: &OwnedFd, enforce: impl Fn(&str) -> Result<(), String>) -> R
     if let Some(rules) = &rules {
         divert(rules, enforce)?;
     }
-    let sockets = doors::open(rules.is_some())?;
-    let descriptors: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
-    send(channel, Kind::Listening, "", &descriptors).map_err(told)?;
-    drop(sockets);
+    let parted = mounts::part();
+    let left = close_sockets(parted.is_ok());
+    let doors = doors::open(rules.is_some())?;
+    let descriptors: Vec<_> = doors.iter().map(AsFd::as_fd).collect();
+    send(channel, Kind::Listening, &left, &descriptors).map_err(told)?;
+    drop(doors);
     let Some(go) = expect(channel, Kind::Go)? else { return Ok(false) };
     if rules.is_some() {
-        name_resolver(Path::new(&go.text))?;
+        let file = Path::new(&go.text);
+        parted.and_then(|()| mounts::set_resolver(file)).map_err(|error| {
+            format!("{} can't be mounted over /etc/resolv.conf for the command: {error}", file.display())
+        })?;
     }
     let stdin = go.descriptors.first().ok_or("no standard input came")?;
     rustix::stdio::dup2_stdin(stdin).map_err(|error| format!("no standard input: {error}"))?;
@@ -72,11 +77,12 @@ fn divert(rules: &str, enforce: impl Fn(&str) -> Result<(), String>) -> Result<(
     enforce(rules)
 }
 
-/// Has names asked for at egret.
-fn name_resolver(file: &Path) -> Result<(), String> {
-    mounts::part().and_then(|()| mounts::set_resolver(file)).map_err(|error| {
-        format!("{} can't be mounted over /etc/resolv.conf for the command: {error}", file.display())
-    })
+/// Closes sockets of those who would work for the command with a network of their own, where this
+/// process may mount; names those that stay open, one a line.
+fn close_sockets(may_mount: bool) -> String {
+    let stays = |path: &PathBuf| !(may_mount && mounts::close(path).is_ok()) && sockets::is_open(path);
+    let left = sockets::helpers().into_iter().filter(stays);
+    left.map(|path| path.display().to_string()).collect::<Vec<_>>().join("\n")
 }
 
 fn expect(channel: &OwnedFd, kind: Kind) -> Result<Option<Message>, String> {

@@ -50,6 +50,7 @@ pub struct Inside {
     pid: Pid,
     channel: Option<OwnedFd>,
     doors: Doors,
+    open_sockets: Vec<String>,
 }
 
 impl Inside {
@@ -71,12 +72,18 @@ impl Inside {
             .args(command)
             .stdin(Stdio::from(theirs))
             .spawn()?;
-        let mut inside = Self { pid: Pid::from_child(&child), channel: Some(ours), doors: Doors::default() };
+        let mut inside = Self {
+            pid: Pid::from_child(&child),
+            channel: Some(ours),
+            doors: Doors::default(),
+            open_sockets: Vec::new(),
+        };
         if inside.expect()?.kind == Kind::Unshared {
             inside.map_ids()?;
         }
         inside.send(Kind::Mapped, rules.unwrap_or_default(), &[])?;
         let listening = inside.expect()?;
+        inside.open_sockets = listening.text.lines().map(str::to_owned).collect();
         inside.doors = doors::sort(listening.descriptors)?;
         if inside.doors.listeners.is_empty() {
             return Err(StartError::Inside("no listening socket came".to_owned()));
@@ -93,6 +100,12 @@ impl Inside {
     /// The sockets that it has opened inside, once.
     pub fn doors(&mut self) -> Doors {
         std::mem::take(&mut self.doors)
+    }
+
+    /// Sockets of container engines and name services that could not be closed to the command.
+    #[must_use]
+    pub fn open_sockets(&self) -> &[String] {
+        &self.open_sockets
     }
 
     /// Has it become the command; gives the error number where that can't be executed. Where its

@@ -13,38 +13,49 @@ use rustix::net::sockopt::{socket_domain, socket_type};
 use rustix::net::{AddressFamily, SocketType, getpeername};
 
 /// Of container engines, which start what has a network.
-const ENGINES: [&str; 6] = [
+const ENGINES: [&str; 13] = [
     "/run/docker.sock",
     "/var/run/docker.sock",
-    "/run/podman/podman.sock",
+    "/run/docker/containerd/containerd.sock",
     "/run/containerd/containerd.sock",
+    "/run/podman/podman.sock",
     "/run/crio/crio.sock",
+    "/run/cri-dockerd.sock",
     "/run/buildkit/buildkitd.sock",
+    "/run/k3s/containerd/containerd.sock",
+    "/run/nerdctl/nerdctl.sock",
+    "/var/lib/lxd/unix.socket",
+    "/var/snap/lxd/common/lxd/unix.socket",
+    "/var/lib/incus/unix.socket",
 ];
 /// Of engines that users run for themselves, in `XDG_RUNTIME_DIR`.
 const OF_USERS: [&str; 3] = ["docker.sock", "podman/podman.sock", "buildkit/buildkitd.sock"];
+/// Of services that look up whatever name they are asked for.
+const NAME_SERVICES: [&str; 3] =
+    ["/run/nscd/socket", "/var/run/nscd/socket", "/run/systemd/resolve/io.systemd.Resolve"];
 
-/// The sockets of container engines that this process may write to.
-#[must_use]
-pub fn engine_sockets() -> Vec<PathBuf> {
+/// The sockets of container engines and name services that there are.
+pub(super) fn helpers() -> Vec<PathBuf> {
     let own = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let own = own.iter().flat_map(|folder| OF_USERS.iter().map(|name| folder.join(name)));
     let named = std::env::var("DOCKER_HOST").ok();
     let named = named.as_deref().and_then(|host| host.strip_prefix("unix://")).map(PathBuf::from);
+    let known = ENGINES.into_iter().chain(NAME_SERVICES).map(PathBuf::from);
     let mut found: Vec<PathBuf> = Vec::new();
-    for path in ENGINES.into_iter().map(PathBuf::from).chain(own).chain(named) {
+    for path in known.chain(own).chain(named) {
         // /var/run is /run on most systems.
         let Ok(path) = fs::canonicalize(path) else { continue };
-        if is_open_socket(&path) && !found.contains(&path) {
+        let is_socket = fs::metadata(&path).is_ok_and(|meta| meta.file_type().is_socket());
+        if is_socket && !found.contains(&path) {
             found.push(path);
         }
     }
     found
 }
 
-fn is_open_socket(path: &Path) -> bool {
-    let is_socket = fs::metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
-    is_socket && access(path, Access::WRITE_OK).is_ok()
+/// May this process write to a socket?
+pub(super) fn is_open(path: &Path) -> bool {
+    access(path, Access::WRITE_OK).is_ok()
 }
 
 /// Which of the standard input, output and error a command could use as a way out. A socket stays in

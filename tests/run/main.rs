@@ -21,6 +21,7 @@ mod life;
 mod mistakes;
 mod past;
 mod site;
+mod sockets;
 #[path = "../support/mod.rs"]
 mod support;
 mod terminal;
