@@ -48,6 +48,20 @@ fn testing_policies() {
 }
 
 #[test]
+fn sandboxes() {
+    world::in_a_world("sandboxes", || {
+        let files = tempfile::tempdir().unwrap();
+        let _world = World::enter(files.path()).unwrap();
+        Session::begin().follow("docs/sandboxes.md");
+    });
+}
+
+#[test]
+fn certificates() {
+    Session::begin().follow("docs/certificates.md");
+}
+
+#[test]
 fn tokens() {
     Session::begin().follow("docs/tokens.md");
 }
