@@ -174,6 +174,109 @@ fn handshakes_count_as_connections() {
     });
 }
 
+/// New keys again and again, whose answers nobody reads: they cost the proxy no memory, and others
+/// nothing.
+#[test]
+fn key_updates_without_end_are_borne() {
+    let (origin, pki) = (answering(), Pki::new());
+    let egret = front(&origin, &pki).start();
+    let served = || {
+        let mut other = connect(&egret, &pki, "127.0.0.1", None);
+        other.send(get(&origin, ""));
+        other.response("GET").status
+    };
+    assert_eq!(served(), 200);
+    let before = egret.memory();
+    let mut flooding: Vec<_> = (0..4)
+        .map(|_| Secure::connect(config(&pki, None, &[&TLS13]), "127.0.0.1", egret.tls).unwrap())
+        .collect();
+    let mut sent = 0;
+    'all: for _ in 0..5000 {
+        for client in &mut flooding {
+            let renewed = client.stream.conn.refresh_traffic_keys();
+            // The proxy may end the connection, or no longer take what it is sent.
+            if renewed.is_err() || client.stream.flush().is_err() {
+                break 'all;
+            }
+            sent += 1;
+        }
+    }
+    assert!(sent > 100, "{sent}");
+    assert_eq!(served(), 200);
+    let grown = egret.memory().saturating_sub(before);
+    assert!(grown < 8 << 20, "{grown} octets more after {sent} updates");
+}
+
+/// Handshakes that begin and never go on, from many at once: each ends in its time, and those who do
+/// go on are served meanwhile.
+#[test]
+fn unfinished_handshakes_hold_up_nobody() {
+    let (origin, pki) = (answering(), Pki::new());
+    let egret = front_with_header(&origin, &pki, "3s");
+    let mut session = rustls::ClientConnection::new(
+        std::sync::Arc::new(config(&pki, None, &[&TLS13])),
+        "localhost".try_into().unwrap(),
+    )
+    .unwrap();
+    let mut hello = Vec::new();
+    session.write_tls(&mut hello).unwrap();
+    // Half a ClientHello, and a whole one whose answer nobody goes on from.
+    let mut begun: Vec<_> = (0..200)
+        .map(|number| {
+            let mut client = Client::connect_from("127.0.0.9", egret.tls);
+            client.send(if number % 2 == 0 { &hello[..hello.len() / 2] } else { &hello });
+            client
+        })
+        .collect();
+    for _ in 0..5 {
+        let mut other = connect(&egret, &pki, "127.0.0.1", None);
+        other.send(get(&origin, ""));
+        assert_eq!(other.response("GET").status, 200);
+    }
+    for client in &mut begun {
+        client.until_end();
+    }
+    wait_for("their records", Duration::from_secs(20), || {
+        let decisions = egret.events("decision");
+        decisions.iter().filter(|record| record["reason"] == "tls_timeout").count() == begun.len()
+    });
+}
+
+/// TLS 1.2 lets a client ask for another handshake within a connection: it gets none, and no other
+/// identity by it.
+#[test]
+fn a_renegotiation_is_declined() {
+    let (origin, pki) = (answering(), Pki::new());
+    let egret = front(&origin, &pki).start();
+    // The client waits for what it has asked for, as long as the connection may be idle.
+    let client = std::process::Command::new("timeout")
+        .args(["3", "openssl", "s_client", "-tls1_2", "-connect", &egret.tls.to_string()])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn();
+    let Ok(mut client) = client else {
+        println!("skipped: no `timeout` on this machine");
+        return;
+    };
+    let mut input = client.stdin.take().unwrap();
+    for _ in 0..20 {
+        // A line with an R alone asks for another handshake. The connection may be over by now.
+        let _ = input.write_all(b"R\n");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let output = client.wait_with_output().unwrap();
+    if output.status.code() == Some(127) {
+        println!("skipped: no `openssl` on this machine");
+        return;
+    }
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert_eq!(said.matches("RENEGOTIATING").count(), 1, "it waits for an answer to the first: {said}");
+    let mut other = connect(&egret, &pki, "127.0.0.1", None);
+    other.send(get(&origin, ""));
+    assert_eq!(other.response("GET").status, 200);
+}
+
 /// A client that leaves, or does not believe the proxy's certificate, is no refusal.
 #[test]
 fn a_client_that_leaves_the_handshake_is_not_recorded() {
