@@ -72,14 +72,7 @@ fn a_revoked_certificate_loses_its_connections() {
 /// A token that came over the connection of a certificate: both have to hold.
 #[test]
 fn a_revoked_certificate_takes_what_tokens_opened_over_it() {
-    let (ended, ends) = std::sync::mpsc::channel();
-    let origin = Origin::start(move |visit| {
-        while visit.request()?.is_some() {
-            visit.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")?;
-        }
-        ended.send(()).unwrap();
-        Ok(())
-    });
+    let (origin, ends) = Origin::telling_ends();
     let pki = Pki::new();
     printed(&["token", "keygen", "--out", &pki.text("token")]);
     let key = pki.text("token.key");

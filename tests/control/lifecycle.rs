@@ -58,14 +58,7 @@ fn a_sandbox_comes_and_goes() {
 /// What lies idle towards an origin goes with the sandbox, by whatever it was identified.
 #[test]
 fn a_deleted_one_leaves_no_idle_connections() {
-    let (ended, ends) = std::sync::mpsc::channel();
-    let origin = Origin::start(move |visit| {
-        while visit.request()?.is_some() {
-            visit.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")?;
-        }
-        ended.send(()).unwrap();
-        Ok(())
-    });
+    let (origin, ends) = Origin::telling_ends();
     let folder = tempfile::tempdir().unwrap();
     let key = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     crate::printed(&["token", "keygen", "--out", &key("token")]);

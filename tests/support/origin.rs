@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -49,6 +50,19 @@ impl Origin {
     /// `serve` gets every connection. An error it returns ends the connection, no more.
     pub fn start(serve: impl Fn(&mut Visit) -> io::Result<()> + Send + Sync + 'static) -> Self {
         Self::start_on(Ipv4Addr::LOCALHOST.into(), serve)
+    }
+
+    /// Answers every request alike, and tells when a connection is ended on which it has.
+    pub fn telling_ends() -> (Self, Receiver<()>) {
+        let (ended, ends) = mpsc::channel();
+        let origin = Self::start(move |visit| {
+            while visit.request()?.is_some() {
+                visit.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")?;
+            }
+            ended.send(()).unwrap();
+            Ok(())
+        });
+        (origin, ends)
     }
 
     /// The same at another address of this machine.

@@ -67,14 +67,7 @@ fn a_revocation_closes_tunnels_and_outlives_the_process() {
 #[test]
 fn a_revocation_drops_idle_connections_at_once() {
     let keys = Keys::new();
-    let (ended, ends) = std::sync::mpsc::channel();
-    let origin = Origin::start(move |visit| {
-        while visit.request()?.is_some() {
-            visit.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")?;
-        }
-        ended.send(()).unwrap();
-        Ok(())
-    });
+    let (origin, ends) = Origin::telling_ends();
     let egret = serving(&origin, &[&keys]);
     let (neighbour, _) = keys.mint_for("neighbour", &[]);
     let served = |token: &str| {
