@@ -51,7 +51,7 @@ impl Floods {
         let over = floods.extract_if(|_, flood| all || flood.began.elapsed() >= WHILE);
         let told = over.filter(|(_, flood)| flood.counted > 0).map(|(sandbox, flood)| {
             Event::Limit(Limit {
-                sandbox: Text::from(&*sandbox),
+                sandbox: Text::from(&sandbox),
                 limit: "dns_queries",
                 reason: Reason::RateLimited.code(),
                 count: flood.counted,

@@ -104,7 +104,7 @@ impl Egress {
             outcome.reason = refusal.reason.code();
             outcome.detail = refusal.detail.as_deref().map(Text::from);
             if let Some(rule) = &refusal.rule {
-                outcome.rule = Some(Text::from(&**rule));
+                outcome.rule = Some(Text::from(rule));
             }
             self.parts.metrics.decided(verdict_word(outcome.verdict), refusal.reason);
         } else {
@@ -150,11 +150,11 @@ impl Egress {
             Ok(found) => {
                 let outcome = attempt.outcome_mut();
                 outcome.reason = Reason::Allowed.code();
-                outcome.rule = found.route.rule.as_deref().map(Text::from);
+                outcome.rule = found.route.rule.as_ref().map(Text::from);
                 if let Some(held_back) = &found.route.would_deny {
                     outcome.verdict = audit::Verdict::WouldDeny;
                     outcome.reason = held_back.reason.code();
-                    outcome.rule = held_back.rule.as_deref().map(Text::from);
+                    outcome.rule = held_back.rule.as_ref().map(Text::from);
                 }
                 let pinned: Vec<IpAddr> = found.addresses().collect();
                 let services = self.permitted(client, &asked.name, &pinned, &services);
@@ -205,7 +205,7 @@ impl Egress {
         outcome.verdict = audit::Verdict::Allow;
         if let Some(held_back) = grant.would_deny() {
             outcome.verdict = audit::Verdict::WouldDeny;
-            outcome.rule = held_back.rule.as_deref().map(Text::from);
+            outcome.rule = held_back.rule.as_ref().map(Text::from);
         }
         Ok(grant)
     }
@@ -295,7 +295,7 @@ fn note_policy(attempt: &mut Attempt, policy: &Policy, client: &Client) {
     let outcome = attempt.outcome_mut();
     outcome.verdict = audit::Verdict::Deny;
     outcome.generation = Some(policy.generation);
-    outcome.policy = Some(Text::from(&*client.policy));
+    outcome.policy = Some(Text::from(&client.policy));
 }
 
 fn limited(exceeded: &Exceeded) -> Refusal {

@@ -148,7 +148,7 @@ impl Egress {
             to,
             verdict,
             reason: refusal.reason.code(),
-            rule: refusal.rule.as_deref().map(Text::from),
+            rule: refusal.rule.as_ref().map(Text::from),
             generation: self.policy.load().generation,
         }));
     }

@@ -140,7 +140,7 @@ impl Egress {
         outcome.reason = refusal.reason.code();
         outcome.status = status;
         if let Some(rule) = &refusal.rule {
-            outcome.rule = Some(Text::from(&**rule));
+            outcome.rule = Some(Text::from(rule));
         }
         outcome.detail = refusal.detail.as_deref().map(Text::from);
         self.parts.metrics.decided(verdict_word(outcome.verdict), refusal.reason);

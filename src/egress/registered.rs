@@ -116,7 +116,7 @@ impl Egress {
     fn changed(&self, registration: &Registration, change: &'static str, kept: bool) {
         self.identities_changed();
         let source = registration.sources.iter().map(|source| Text::from(source.to_string())).collect();
-        let (sandbox, policy) = (Text::from(&*registration.id), Text::from(&*registration.policy));
+        let (sandbox, policy) = (Text::from(&registration.id), Text::from(&registration.policy));
         self.parts.audit.event(&Event::Sandbox(Sandbox { sandbox, change, policy, source, kept }));
     }
 
