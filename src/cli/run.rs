@@ -135,6 +135,7 @@ impl RunArgs {
         }
         let learner = self.learn.as_deref().map(|path| learn::Learner::of(path, &self.ports)).transpose()?;
         start_log(LOG);
+        Supervisor::expect_children().map_err(|error| format!("children can't be waited for: {error}"))?;
         // In this order: the process inside must not be born with signals held back, and a signal
         // from here on must not end this one.
         let rules = self.transparent.then(|| rules::of_run(&diverted_to()));

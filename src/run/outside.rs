@@ -51,6 +51,8 @@ pub struct Inside {
     channel: Option<OwnedFd>,
     doors: Doors,
     open_sockets: Vec<String>,
+    /// Somebody else waits for its end.
+    is_watched: bool,
 }
 
 impl Inside {
@@ -77,6 +79,7 @@ impl Inside {
             channel: Some(ours),
             doors: Doors::default(),
             open_sockets: Vec::new(),
+            is_watched: false,
         };
         if inside.expect()?.kind == Kind::Unshared {
             inside.map_ids()?;
@@ -109,19 +112,18 @@ impl Inside {
     }
 
     /// Has it become the command; gives the error number where that can't be executed. Where its
-    /// connections are diverted, `resolv_conf` says to the command where names are asked for.
+    /// connections are diverted, `resolv_conf` says to the command where names are asked for. From here on,
+    /// how the process ends is a supervisor's to learn.
     ///
     /// # Errors
     /// It has failed or ended before.
     pub fn go(mut self, resolv_conf: &Path) -> Result<Result<(), i32>, StartError> {
+        self.is_watched = true;
         self.send(Kind::Go, &resolv_conf.to_string_lossy(), &[io::stdin().as_fd()])?;
         let Some(channel) = self.channel.take() else { return Err(StartError::Ended) };
         // Its end is closed by the execution. Whether that, or a signal, the wait tells.
         match channel::receive(&channel)? {
-            None => {
-                std::mem::forget(self);
-                Ok(Ok(()))
-            }
+            None => Ok(Ok(())),
             Some(Message { kind: Kind::NotExecuted, text, .. }) => Ok(Err(text.parse().unwrap_or_default())),
             Some(message) => Err(StartError::Inside(message.text)),
         }
@@ -184,6 +186,8 @@ impl Drop for Inside {
         // It ends when its channel does.
         self.channel = None;
         self.doors = Doors::default();
-        let _ = waitpid(Some(self.pid), WaitOptions::empty());
+        if !self.is_watched {
+            let _ = waitpid(Some(self.pid), WaitOptions::empty());
+        }
     }
 }

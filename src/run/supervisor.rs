@@ -12,10 +12,12 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{SigSet, Signal as Number, raise};
 use nix::sys::signalfd::SignalFd;
+use rustix::io::Errno;
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, getpid, kill_process, pidfd_open, pidfd_send_signal,
     set_child_subreaper, wait,
 };
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, oneshot};
 
 /// The signals that are passed on.
@@ -82,6 +84,19 @@ impl Supervisor {
     ///
     /// # Errors
     /// The system's.
+    /// Has the system keep how children ended until they are waited for. Whoever started this process may
+    /// have it ignore `SIGCHLD`, and then it keeps nothing, here and in what is started from here. Once
+    /// it is handled here, a program that is executed finds it as it is by default.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn expect_children() -> io::Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+        let _within = runtime.enter();
+        // The handler stays when nobody listens any more.
+        signal(SignalKind::child()).map(drop)
+    }
+
     pub fn begin(pid: Pid) -> io::Result<Self> {
         set_child_subreaper(Some(getpid()))?;
         let command = Arc::new(pidfd_open(pid, PidfdFlags::empty())?);
@@ -138,9 +153,11 @@ fn pass_on(signals: &SignalFd, command: &OwnedFd, over: &AtomicBool, hurry: &Not
 /// Waits for the command and for every orphan before its end.
 fn watch(pid: Pid, command: &OwnedFd) -> Ended {
     loop {
-        let Ok(Some((child, status))) = wait(WaitOptions::UNTRACED) else {
+        let (child, status) = match wait(WaitOptions::UNTRACED) {
+            Ok(Some(told)) => told,
+            Ok(None) | Err(Errno::INTR) => continue,
             // Somebody else has waited for it; there is nothing more to know.
-            return Ended::Exited(u8::MAX);
+            Err(_) => return Ended::Exited(u8::MAX),
         };
         if child != pid {
             continue;

@@ -2,13 +2,13 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{Child, ChildStdout, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::site::{Site, User, leftovers, open_folder, told, users};
+use crate::site::{Site, User, has, leftovers, open_folder, skipped, told, users};
 use crate::support::wait_for;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -80,6 +80,25 @@ fn the_exit_status_is_the_commands() {
         let run = told(site.run(user, &[]).arg("/etc/passwd").output().unwrap());
         assert_eq!(run.code, Some(126), "{run:?}");
         assert_eq!(site.leftovers(), [""; 0]);
+    }
+}
+
+/// Whoever starts egret may have left it ignoring that its children end.
+#[test]
+fn what_the_starter_ignores_does_not_hide_how_the_command_ended() {
+    let site = Site::begin();
+    for options in [&["-q"][..], &["-q", "--transparent"]] {
+        if options.len() > 1 && !has("nft", "--version") {
+            skipped("`nft` (nftables) is not installed".to_owned());
+            continue;
+        }
+        let run = site.run(User::Own, options);
+        let mut ignoring = Command::new("env");
+        ignoring.arg("--ignore-signal=CHLD").arg(run.get_program()).args(run.get_args());
+        ignoring.args(["sh", "-c", "sleep 0 & wait $! && exit 7"]);
+        let run =
+            told(ignoring.env("TMPDIR", site.folder.path()).current_dir(&site.folder).output().unwrap());
+        assert_eq!(run.code, Some(7), "{options:?}: {run:?}");
     }
 }
 
