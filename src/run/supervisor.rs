@@ -14,14 +14,15 @@ use nix::sys::signal::{SigSet, Signal as Number, raise};
 use nix::sys::signalfd::SignalFd;
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitOptions, getpid, kill_process, pidfd_open, pidfd_send_signal,
-    set_child_subreaper, wait,
+    Pid, PidfdFlags, Signal, WaitOptions, getpgid, getpgrp, getpid, getsid, kill_process, pidfd_open,
+    pidfd_send_signal, set_child_subreaper, wait,
 };
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, oneshot};
 
-/// The signals that are passed on.
-const PASSED_ON: [(Number, Signal); 7] = [
+/// The signals that are passed on. Those that stop are among them: the command may want to go on, and
+/// this process stops when it does.
+const PASSED_ON: [(Number, Signal); 10] = [
     (Number::SIGHUP, Signal::HUP),
     (Number::SIGINT, Signal::INT),
     (Number::SIGQUIT, Signal::QUIT),
@@ -29,9 +30,13 @@ const PASSED_ON: [(Number, Signal); 7] = [
     (Number::SIGUSR1, Signal::USR1),
     (Number::SIGUSR2, Signal::USR2),
     (Number::SIGWINCH, Signal::WINCH),
+    (Number::SIGTSTP, Signal::TSTP),
+    (Number::SIGTTIN, Signal::TTIN),
+    (Number::SIGTTOU, Signal::TTOU),
 ];
-/// `si_code` of a signal that the kernel sends by itself, as for a key on the terminal: the whole
-/// foreground process group has it, the command too.
+/// Those of them that ask for an end.
+const ENDING: [Signal; 4] = [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM];
+/// `si_code` of a signal that the kernel sends by itself, as for a key on the terminal.
 const SI_KERNEL: i32 = 0x80;
 /// Who stops a process group reaches its members one after the other.
 const TOGETHER: Duration = Duration::from_millis(50);
@@ -79,11 +84,6 @@ impl Supervisor {
         Ok(held().thread_block()?)
     }
 
-    /// Begins to watch over the process that becomes the command. Processes that its end makes
-    /// orphans become this process's children.
-    ///
-    /// # Errors
-    /// The system's.
     /// Has the system keep how children ended until they are waited for. Whoever started this process may
     /// have it ignore `SIGCHLD`, and then it keeps nothing, here and in what is started from here. Once
     /// it is handled here, a program that is executed finds it as it is by default.
@@ -97,6 +97,11 @@ impl Supervisor {
         signal(SignalKind::child()).map(drop)
     }
 
+    /// Begins to watch over the process that becomes the command. Processes that its end makes
+    /// orphans become this process's children.
+    ///
+    /// # Errors
+    /// The system's.
     pub fn begin(pid: Pid) -> io::Result<Self> {
         set_child_subreaper(Some(getpid()))?;
         let command = Arc::new(pidfd_open(pid, PidfdFlags::empty())?);
@@ -106,7 +111,7 @@ impl Supervisor {
         let (to, done, hurried) = (Arc::clone(&command), Arc::clone(&over), Arc::clone(&hurry));
         thread::Builder::new()
             .name("signals".to_owned())
-            .spawn(move || pass_on(&signals, &to, &done, &hurried))?;
+            .spawn(move || pass_on(&signals, (pid, &to), &done, &hurried))?;
         let done = Arc::clone(&over);
         thread::Builder::new().name("wait".to_owned()).spawn(move || {
             let end = watch(pid, &command);
@@ -134,20 +139,28 @@ fn held() -> SigSet {
     PASSED_ON.iter().map(|(number, _)| *number).collect()
 }
 
-fn pass_on(signals: &SignalFd, command: &OwnedFd, over: &AtomicBool, hurry: &Notify) {
+fn pass_on(signals: &SignalFd, (pid, command): (Pid, &OwnedFd), over: &AtomicBool, hurry: &Notify) {
     loop {
         let Ok(Some(received)) = signals.read_signal() else { continue };
-        if over.load(Ordering::SeqCst) {
-            hurry.notify_one();
-            continue;
-        }
         let known =
             PASSED_ON.iter().find(|(number, _)| u32::try_from(*number as i32) == Ok(received.ssi_signo));
-        if let (Some((_, signal)), true) = (known, received.ssi_code != SI_KERNEL) {
+        let Some((_, signal)) = known else { continue };
+        if over.load(Ordering::SeqCst) {
+            if ENDING.contains(signal) {
+                hurry.notify_one();
+            }
+        } else if received.ssi_code != SI_KERNEL || !has_it_too(pid, *signal) {
             // It may have ended just now.
             let _ = pidfd_send_signal(command, *signal);
         }
     }
+}
+
+/// Has the kernel sent the command the signal too that it sent here? What it sends for a key goes to a
+/// process group; that a terminal is gone, to the leader of its session alone.
+fn has_it_too(command: Pid, signal: Signal) -> bool {
+    let alone = signal == Signal::HUP && getsid(None).is_ok_and(|leader| leader == getpid());
+    !alone && getpgid(Some(command)).is_ok_and(|group| group == getpgrp())
 }
 
 /// Waits for the command and for every orphan before its end.

@@ -5,7 +5,7 @@ use std::process::Command;
 use crate::site::{Site, User, has, skipped, told, users};
 
 /// Runs egret on a pseudo-terminal, types, and says what came out. `steps` are pairs: what to wait
-/// for, and what to type then.
+/// for, and what to type then, or `CLOSE` for a terminal that is closed.
 const PTY: &str = r#"
 import os, pty, select, sys, time
 argv, steps = eval(sys.argv[1])
@@ -33,10 +33,18 @@ for wait, keys in steps:
             break
     at = max(out.find(wait.encode(), at), 0) + len(wait)
     time.sleep(0.3)
+    if keys == "CLOSE":
+        os.close(fd)
+        break
     os.write(fd, keys.encode())
-while read():
-    pass
-_, status = os.waitpid(pid, 0)
+else:
+    while read():
+        pass
+while not (ended := os.waitpid(pid, os.WNOHANG))[0]:
+    if time.time() > deadline:
+        sys.stdout.write("TIMEOUT " + out.decode()); os.kill(pid, 9); sys.exit(1)
+    time.sleep(0.02)
+status = ended[1]
 sys.stdout.write(out.decode().replace("\r\n", "\n"))
 print("CODE", os.waitstatus_to_exitcode(status))
 "#;
@@ -45,7 +53,7 @@ fn on_a_terminal(argv: &[String], steps: &[(&str, &str)]) -> String {
     let list: Vec<String> = argv.iter().map(|word| format!("{word:?}")).collect();
     let steps: Vec<String> = steps.iter().map(|(wait, keys)| format!("({wait:?}, {keys:?})")).collect();
     let literal = format!("([{}], [{}])", list.join(", "), steps.join(", ")).replace("\\u{3}", "\\x03");
-    let literal = literal.replace("\\u{1a}", "\\x1a").replace("\\u{4}", "\\x04");
+    let literal = literal.replace("\\u{1a}", "\\x1a").replace("\\u{1c}", "\\x1c");
     let output = Command::new("python3")
         .args(["-c", PTY, &literal])
         .env("PS1", "out> ")
@@ -57,7 +65,7 @@ fn on_a_terminal(argv: &[String], steps: &[(&str, &str)]) -> String {
     run.stdout
 }
 
-/// The words of a run of this script, by an interactive shell where `job` is set.
+/// The words of a run of this script.
 fn words(site: &Site, user: User, script: &str) -> Vec<String> {
     let mut run = site.run(user, &["-q"]);
     run.args(["sh", "-c", script]);
@@ -79,23 +87,97 @@ fn an_interrupt_key_reaches_the_command_once() {
     }
 }
 
+/// One that leads its session, as in a window of its own, has its end told to nobody else.
+#[test]
+fn a_terminal_that_is_closed_ends_the_command() {
+    let site = Site::begin();
+    for user in users() {
+        let script = "echo up $$; exec sleep 100";
+        let said = on_a_terminal(&words(&site, user, script), &[("up", "CLOSE")]);
+        assert!(said.ends_with("CODE 129\n"), "{user:?}: {said}");
+        assert_eq!(site.leftovers(), [""; 0]);
+    }
+}
+
+/// The key reaches egret's process group, and the command is in another.
+#[test]
+fn a_command_in_another_group_is_interrupted_too() {
+    let site = Site::begin();
+    for user in users() {
+        for (key, code) in [("\u{3}", 130), ("\u{1c}", 131)] {
+            let mut words = words(&site, user, "ulimit -c 0; echo up; exec sleep 100");
+            let at = words.len() - 3;
+            words.insert(at, "setsid".to_owned());
+            let said = on_a_terminal(&words, &[("up", key)]);
+            assert!(said.ends_with(&format!("CODE {code}\n")), "{user:?}: {said}");
+        }
+    }
+}
+
+/// A shell on a terminal, and the words of a run as they are typed into it.
+fn shell() -> Option<Vec<String>> {
+    if !has("bash", "--version") {
+        skipped("bash is not installed".to_owned());
+        return None;
+    }
+    let shell = ["env", "PS1=out> ", "TERM=dumb", "bash", "--norc", "-i"];
+    users().contains(&User::Own).then(|| shell.map(str::to_owned).to_vec())
+}
+
+fn quoted(words: Vec<String>) -> String {
+    words.iter().map(|word| format!("'{}'", word.replace('\'', "'\\''"))).collect::<Vec<_>>().join(" ")
+}
+
+/// Whatever stops or does not stop the command, egret does the same.
+#[test]
+fn it_stops_when_the_command_does_and_only_then() {
+    let Some(bash) = shell() else { return };
+    let site = Site::begin();
+    // A command that does not heed the key goes on in the foreground, with its network.
+    let fetch = format!("curl -sS http://ok.test:{}/", site.origin.port());
+    let script = format!("trap '' TSTP; echo up; read x; echo read $x; {fetch}; exit 6");
+    let line = quoted(words(&site, User::Own, &script));
+    let said = on_a_terminal(
+        &bash,
+        &[
+            ("out> ", &format!("{line}\n")),
+            ("\nup", "\u{1a}"),
+            ("^Z", "key\n"),
+            ("hello", "echo code=$?\n"),
+            ("code=6", "exit 0\n"),
+        ],
+    );
+    assert!(said.contains("read key\n") && !said.contains("Stopped"), "{said}");
+    // One that does is stopped as well where egret alone is sent the signal, or by its own hand.
+    for (who, signal) in
+        [("$PPID", "TSTP"), ("$PPID", "TTIN"), ("$PPID", "TTOU"), ("$$", "STOP"), ("$$", "TSTP")]
+    {
+        let script =
+            format!("echo $$ >pid; kill -{signal} {who}; while :; do sleep 0.02; [ -e go ] && exit 7; done");
+        let line = quoted(words(&site, User::Own, &script));
+        let go = site.folder.path().join("go");
+        let said = on_a_terminal(
+            &bash,
+            &[
+                ("out> ", &format!("cd '{}'; {line}\n", site.folder.path().display())),
+                ("Stopped", "grep State /proc/$(cat pid)/status\n"),
+                ("State:", "touch go; fg\n"),
+                ("out> ", "echo code=$?\n"),
+                ("code=7", "exit 0\n"),
+            ],
+        );
+        std::fs::remove_file(go).unwrap();
+        assert!(said.contains("T (stopped)") && said.contains("code=7"), "{signal} {who}: {said}");
+    }
+}
+
 #[test]
 fn a_shell_stops_and_continues_it() {
-    if !has("bash", "--version") {
-        return skipped("bash is not installed".to_owned());
-    }
+    let Some(bash) = shell() else { return };
     let site = Site::begin();
-    if !users().contains(&User::Own) {
-        return;
-    }
-    let quoted = |words: Vec<String>| {
-        words.iter().map(|word| format!("'{}'", word.replace('\'', "'\\''"))).collect::<Vec<_>>().join(" ")
-    };
     let fetch = format!("curl -sS http://ok.test:{}/", site.origin.port());
     let script = format!("echo up; read x; echo read $x; {fetch}; exit 6");
     let line = quoted(words(&site, User::Own, &script));
-    let bash: Vec<String> =
-        ["env", "PS1=out> ", "TERM=dumb", "bash", "--norc", "-i"].map(str::to_owned).to_vec();
     let said = on_a_terminal(
         &bash,
         &[
