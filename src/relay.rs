@@ -176,10 +176,8 @@ async fn run<M: Meter, T>(
     mut stop: impl Future<Output = T> + Unpin,
 ) -> End<T> {
     let mut timer = pin!(tokio::time::sleep_until(clock.wake_at()));
-    // A side that is not being read (it has ended, or the other side is slow)
-    // would hide a reset: hence a watch of its own.
-    let mut client_fails = pin!(copy.client.failed());
-    let mut upstream_fails = pin!(copy.upstream.failed());
+    let mut client_fails = FailureWatch::new(copy.client);
+    let mut upstream_fails = FailureWatch::new(copy.upstream);
     let mut broken = Broken::default();
 
     let end = poll_fn(|cx| {
@@ -189,8 +187,8 @@ async fn run<M: Meter, T>(
         if let Poll::Ready(end) = copy.poll(cx) {
             return Poll::Ready(end);
         }
-        broken.client |= !broken.client && client_fails.as_mut().poll(cx).is_ready();
-        broken.upstream |= !broken.upstream && upstream_fails.as_mut().poll(cx).is_ready();
+        broken.client |= !broken.client && client_fails.fires(cx, copy.up.reads());
+        broken.upstream |= !broken.upstream && upstream_fails.fires(cx, copy.down.reads());
         if let Some(end) = copy.end_if_unread(broken) {
             return Poll::Ready(end);
         }
@@ -220,6 +218,28 @@ fn poll_clock<T>(cx: &mut Context<'_>, mut timer: Pin<&mut Sleep>, clock: &Clock
             return Poll::Ready(end);
         }
         timer.as_mut().reset(at);
+    }
+}
+
+/// Tells of the failure of a connection that is not being read: it has ended, or the other side
+/// is slow. One that is read tells by itself, and an idle tunnel, which reads both, has no watch.
+struct FailureWatch<'a> {
+    stream: &'a Stream,
+    wait: Option<Pin<Box<dyn Future<Output = ()> + Send + 'a>>>,
+}
+
+impl<'a> FailureWatch<'a> {
+    fn new(stream: &'a Stream) -> Self {
+        Self { stream, wait: None }
+    }
+
+    fn fires(&mut self, cx: &mut Context<'_>, is_read: bool) -> bool {
+        if is_read {
+            self.wait = None;
+            return false;
+        }
+        let stream = self.stream;
+        self.wait.get_or_insert_with(|| Box::pin(stream.failed())).as_mut().poll(cx).is_ready()
     }
 }
 

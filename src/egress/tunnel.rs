@@ -71,22 +71,29 @@ impl Tunnel {
         host: Host,
         held: H,
     ) -> impl Future<Output = ()> + Send {
-        // Taken apart before the future begins: what it holds, every idle tunnel holds.
         let Self { egress, upstream: (upstream, early_down), route, flow, permit, stop } = self;
-        let (tls, limits) = (route.tls, relay_limits(&route));
         let mut watch = FlowWatch::new(flow, egress);
-        // In a box, as the wait for it below: futures keep a copy of what is moved on within them.
-        let mut opening = Opening { client, early, host, stop: Box::new(stop) };
+        // What a future is given it keeps to its end, even what it moves on: hence the boxes, here
+        // and below, for whatever is over when the tunnel begins. Every idle tunnel holds the rest.
+        let mut opening = Box::new(Opening {
+            tls: route.tls,
+            limits: relay_limits(&route),
+            host,
+            client,
+            early,
+            upstream,
+            early_down,
+            stop: Box::new(stop),
+        });
         async move {
-            if tls == TlsRule::Required {
-                // Boxed: it is over when the tunnel begins.
+            if opening.tls == TlsRule::Required {
                 let checked = Box::pin(opening.check_name(watch.egress.parts.timeouts.tls)).await;
                 if let Err(NameFault { reason, detail }) = checked {
                     return watch.record(reason, detail, None);
                 }
             }
             let _open = watch.egress.parts.metrics.tunnel_open();
-            let Opening { client, early, mut stop, .. } = opening;
+            let Opening { limits, client, early, upstream, early_down, mut stop, .. } = *opening;
             let early_up = early.freeze();
             let tunnel = relay::Tunnel { client, upstream, early_up, early_down };
             let counters = Arc::clone(&watch.counters);
@@ -99,11 +106,17 @@ impl Tunnel {
     }
 }
 
-/// The client's side of a tunnel before its first byte has passed.
+/// A tunnel before its first byte has passed.
 struct Opening {
-    client: Stream,
-    early: BytesMut,
+    tls: TlsRule,
+    limits: relay::Limits,
     host: Host,
+    client: Stream,
+    /// What was already read from the client.
+    early: BytesMut,
+    upstream: TcpStream,
+    /// What was already read from the upstream.
+    early_down: Bytes,
     stop: Box<Stop>,
 }
 

@@ -74,13 +74,15 @@ pub(super) struct Pump {
     /// Whether to try splice next: the source has, or lately had, many bytes.
     bulk: bool,
     progress: bool,
+    /// Whether a failure of the source will show by reading it.
+    reads: bool,
 }
 
 impl Pump {
     /// A pump that first writes `early`.
     pub(super) fn new(early: Bytes) -> Self {
         let held = if early.is_empty() { Held::Nothing } else { Held::Copied(early) };
-        Self { stage: Stage::Running, held, granted: 0, burst: 0, bulk: false, progress: false }
+        Self { stage: Stage::Running, held, granted: 0, burst: 0, bulk: false, progress: false, reads: false }
     }
 
     /// Whether this direction is over, its end passed on.
@@ -91,6 +93,11 @@ impl Pump {
     /// Whether nothing more will be read.
     pub(super) fn source_ended(&self) -> bool {
         self.stage != Stage::Running
+    }
+
+    /// Whether a failure of the source will show by reading it. Not while the receiver is waited for.
+    pub(super) fn reads(&self) -> bool {
+        self.reads
     }
 
     /// Whether bytes were passed on since the last call.
@@ -118,6 +125,7 @@ impl Pump {
         cx: &mut Context<'_>,
         lane: &Lane<'_, M>,
     ) -> Poll<Result<(), Fault>> {
+        self.reads = false;
         for _ in 0..STEPS {
             match (self.stage, &self.held) {
                 (Stage::Ended, _) => return Poll::Ready(Ok(())),
@@ -128,7 +136,9 @@ impl Pump {
                 }
                 (Stage::Running, Held::Nothing) => {
                     ready!(lane.to.poll_flush(cx)).map_err(Fault::Write)?;
+                    self.reads = true;
                     ready!(lane.from.poll_read_ready(cx)).map_err(Fault::Read)?;
+                    self.reads = false;
                     self.read(lane)?;
                 }
                 (Stage::Running, _) => {
@@ -137,6 +147,8 @@ impl Pump {
                 }
             }
         }
+        // It goes on at once.
+        self.reads = true;
         cx.waker().wake_by_ref();
         Poll::Pending
     }
