@@ -126,6 +126,9 @@ impl Explainer {
         let mut code = OK;
         let mut stdout = io::stdout().lock();
         for (number, line) in input.lines().enumerate() {
+            if line.as_ref().is_ok_and(|line| line.trim_ascii().is_empty()) {
+                continue;
+            }
             let answer = line
                 .map_err(|error| error.to_string())
                 .and_then(|line| serde_json::from_str(&line).map_err(|error| error.to_string()))

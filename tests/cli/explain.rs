@@ -146,10 +146,10 @@ fn patterns_of_the_built_in_defaults() {
 }
 
 #[test]
-fn a_batch_has_one_answer_a_line() {
-    let questions = "{\"sandbox\":\"s\",\"target\":\"a.example:443\",\"addresses\":[\"93.184.216.34\"]}\n\
+fn a_batch_has_one_answer_a_question() {
+    let questions = "\n{\"sandbox\":\"s\",\"target\":\"a.example:443\",\"addresses\":[\"93.184.216.34\"]}\n\
                      not json\n\
-                     {\"sandbox\":\"s\",\"target\":\"b.example:443\"}\n";
+                     {\"sandbox\":\"s\",\"target\":\"b.example:443\"}\n \t\n";
     let dir = folder(&[("egret.toml", CONFIG), ("questions", questions)]);
     let stdin = std::fs::File::open(dir.path().join("questions")).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_egret"));
@@ -165,5 +165,5 @@ fn a_batch_has_one_answer_a_line() {
     assert_eq!(answers[0]["verdict"], "allow");
     assert!(answers[1]["error"].is_string());
     assert_eq!(answers[2]["reason"], "domain_not_allowed");
-    assert!(String::from_utf8(output.stderr).unwrap().starts_with("egret: line 2: "));
+    assert!(String::from_utf8(output.stderr).unwrap().starts_with("egret: line 3: "));
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::destinations::{read_network, read_pattern};
 use super::{Rule, RuleList, TlsRule};
-use crate::names::NamePattern;
+use crate::names::{NamePattern, Reach};
 use crate::networks::Nat64Prefix;
 use crate::paths::PathGlob;
 use crate::ports::{PortSet, parse_range};
@@ -64,16 +64,23 @@ impl RuleList {
             problems.error(&spot, "too many rules in one list", "");
             return;
         };
-        let shared = table.boolean("shared_suffix", problems).is_some_and(|b| b.value);
+        let shared = table.boolean("shared_suffix", problems);
+        let strangers = shared.as_ref().is_some_and(|shared| shared.value);
         let domains = table.strings("domains", problems);
         let networks = table.strings("addresses", problems);
         check_some(&table, domains.as_deref(), networks.as_deref(), problems);
         let named = table.has("domains");
-        let ports = read_ports(&mut table, kind, problems);
+        let (ports, ports_at) = read_ports(&mut table, kind, problems);
+        // Entries that can't be read may have been meant to use both.
+        let unread = domains.as_ref().is_none_or(Vec::is_empty);
+        let (mut uses_ports, mut uses_suffix) = (unread, unread && named);
         for domain in domains.into_iter().flatten() {
-            let Some(pattern) = read_pattern(&domain, kind, shared, problems) else {
+            let Some(pattern) = read_pattern(&domain, kind, strangers, problems) else {
+                (uses_ports, uses_suffix) = (true, true);
                 continue;
             };
+            uses_ports |= pattern.ports.is_none();
+            uses_suffix |= pattern.reach != Reach::Exact;
             warn_if_denied(&pattern, &ports, context.denied, &domain.spot, problems);
             if self.index.insert(&pattern, number).is_err() {
                 problems.error(&domain.spot, "too many domains in one list", "");
@@ -92,6 +99,31 @@ impl RuleList {
         let methods = read_methods(&mut table, problems);
         let paths = read_paths(&mut table, problems);
         let reason = table.string("reason", problems).map(|r| r.value.into());
+        let inspected = table.has("methods") || table.has("paths");
+        for (at, idle, message, help) in [
+            (
+                ports_at,
+                !uses_ports,
+                "`ports` says nothing: every domain has a port of its own",
+                "remove it, or the ports of the domains",
+            ),
+            (
+                shared.map(|shared| shared.spot),
+                !uses_suffix,
+                "`shared_suffix` says nothing: no domain is a wildcard",
+                "remove it",
+            ),
+            (
+                tls.as_ref().map(|tls| tls.spot.clone()),
+                kind == Kind::Allow && inspected,
+                "`tls` says nothing: a rule with `methods` or `paths` never matches a tunnel",
+                "remove it, or write a rule without them for tunnels",
+            ),
+        ] {
+            if let Some(at) = at.filter(|_| idle) {
+                problems.warning(&at, message, help);
+            }
+        }
         table.finish(problems);
         let tls = tls.map(|t| t.value);
         self.rules.push(Rule { cite: spot.cite(), ports, addresses, tls, methods, paths, reason, named });
@@ -131,23 +163,24 @@ fn warn_if_denied(
     }
 }
 
-fn read_ports(table: &mut Table<'_, '_>, kind: Kind, problems: &mut Problems) -> PortSet {
+/// The ports of a rule, and where they are written.
+fn read_ports(table: &mut Table<'_, '_>, kind: Kind, problems: &mut Problems) -> (PortSet, Option<Spot>) {
     let default = match kind {
         Kind::Allow => PortSet::web(),
         Kind::Deny => PortSet::all(),
     };
     let Some(written) = table.numbers_or_strings("ports", problems) else {
-        return default;
+        return (default, None);
     };
-    if written.is_empty() {
+    let Some(at) = written.first().map(|first| first.spot.clone()) else {
         let spot = table.spot();
         problems.error(
             &spot,
             "`ports` is empty, so the rule can never match",
             "name a port, or remove the key",
         );
-        return default;
-    }
+        return (default, None);
+    };
     let mut ranges = Vec::new();
     for item in written {
         let range = match &item.value {
@@ -163,7 +196,7 @@ fn read_ports(table: &mut Table<'_, '_>, kind: Kind, problems: &mut Problems) ->
             ),
         }
     }
-    PortSet::of(ranges)
+    (PortSet::of(ranges), Some(at))
 }
 
 /// Reads a `tls` or `default_tls` key.
