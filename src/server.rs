@@ -10,6 +10,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
@@ -90,19 +91,27 @@ pub struct Budget {
 }
 
 impl Budget {
+    /// How many descriptors this process may have once it has raised its limit.
+    #[must_use]
+    pub fn most_descriptors() -> usize {
+        count(getrlimit(Resource::Nofile).maximum)
+    }
+
+    /// Raises the soft descriptor limit to the hard one; says what it is now.
+    pub fn raise() -> usize {
+        let limit = getrlimit(Resource::Nofile);
+        let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+        match setrlimit(Resource::Nofile, raised) {
+            Ok(()) => count(limit.maximum),
+            Err(_) => count(limit.current),
+        }
+    }
+
     /// Raises the soft descriptor limit to the hard one and shares it out. `wanted` are the
     /// client connections that the configuration asks for.
     #[must_use]
     pub fn of_this_process(wanted: Option<usize>) -> Self {
-        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-        let limit = getrlimit(Resource::Nofile);
-        let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
-        let now = match setrlimit(Resource::Nofile, raised) {
-            Ok(()) => limit.maximum,
-            Err(_) => limit.current,
-        };
-        let now = now.and_then(|n| usize::try_from(n).ok()).unwrap_or(usize::MAX);
-        let budget = Self::of(now, wanted);
+        let budget = Self::of(Self::raise(), wanted);
         match wanted {
             Some(wanted) if wanted > budget.connections => {
                 let fit = budget.connections;
@@ -128,6 +137,11 @@ impl Budget {
         let fit = (rest.saturating_sub(idle_upstreams + look_ups) / 2).clamp(1, MOST_CONNECTIONS);
         Self { connections: wanted.map_or(fit, |wanted| wanted.min(fit)), idle_upstreams, look_ups }
     }
+}
+
+/// A limit as a number; that there is none, as the largest.
+fn count(limit: Option<u64>) -> usize {
+    limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX)
 }
 
 /// What clients speak at a listener.

@@ -17,8 +17,9 @@ use crate::audit::Tap;
 use crate::config::{self, ConfigSource, Files, Loaded, RunRules, RunSource};
 use crate::run::{
     Ended, Inside, PROXY, RESOLV_CONF, Scratch, StartError, Summary, Supervisor, Unrouted, become_command,
-    diverted_to, end_leftovers, standard_way_out,
+    diverted_to, standard_way_out,
 };
+use crate::server::Budget;
 
 /// egret itself has failed, as `env`, `timeout` and others have it.
 const OWN_FAILURE: u8 = 125;
@@ -28,6 +29,9 @@ const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 /// What is logged where `EGRET_LOG` says nothing: the terminal is the command's.
 const LOG: &str = "warn,hickory_net=off,hickory_proto=off,hickory_resolver=off";
+const QUIET_LOG: &str = "error,hickory_net=off,hickory_proto=off,hickory_resolver=off";
+/// Open files that a run takes by itself.
+const LEAST_DESCRIPTORS: usize = 64;
 /// How long connections may last that nobody of the command's is left to use.
 const DRAIN: Duration = Duration::from_secs(2);
 
@@ -101,6 +105,16 @@ impl BecomeArgs {
     }
 }
 
+/// Are enough open files permitted?
+fn descriptors() -> Result<(), String> {
+    match Budget::most_descriptors() {
+        few if few < LEAST_DESCRIPTORS => Err(format!(
+            "{few} open files are permitted, and a run takes {LEAST_DESCRIPTORS} and more; raise the limit (ulimit -n)"
+        )),
+        _ => Ok(()),
+    }
+}
+
 fn sandbox_id(text: &str) -> Result<String, String> {
     if is_sandbox_id(text) {
         Ok(text.to_owned())
@@ -134,15 +148,23 @@ impl RunArgs {
             ));
         }
         let learner = self.learn.as_deref().map(|path| learn::Learner::of(path, &self.ports)).transpose()?;
-        start_log(LOG);
+        start_log(if self.quiet { QUIET_LOG } else { LOG });
+        descriptors()?;
         Supervisor::expect_children().map_err(|error| format!("children can't be waited for: {error}"))?;
         // In this order: the process inside must not be born with signals held back, and a signal
         // from here on must not end this one.
         let rules = self.transparent.then(|| rules::of_run(&diverted_to()));
         let inside = Inside::start(&self.command, rules.as_deref()).map_err(|error| error.to_string())?;
+        // The command has the limit that it would have without egret.
+        Budget::raise();
         Supervisor::hold_signals().map_err(|error| format!("signals can't be held back: {error}"))?;
-        let scratch = Scratch::make()
-            .map_err(|error| format!("no folder in {}: {error}", std::env::temp_dir().display()))?;
+        let scratch = Scratch::make().map_err(|error| {
+            let parent = std::env::temp_dir();
+            format!(
+                "no folder in {}: {error}; have TMPDIR name a folder with room that you may write to",
+                parent.display()
+            )
+        })?;
         let audit = self.audit.clone().unwrap_or_else(|| scratch.path().join("audit.ndjson"));
         let resolv_conf = scratch.path().join("resolv.conf");
         if self.transparent {
@@ -281,9 +303,14 @@ async fn supervise(
         Err(error) => return Err(error.to_string()),
     };
     let ended = supervisor.ended().await;
-    let leftovers = tokio::task::spawn_blocking(end_leftovers).await.unwrap_or_default();
-    if leftovers > 0 {
-        tracing::warn!(leftovers, "the command left processes behind, which were ended");
+    let leftovers = supervisor.leftovers().await;
+    if leftovers.found > 0 {
+        let found = leftovers.found;
+        tracing::warn!(leftovers = found, "the command left processes behind, which were ended");
+    }
+    if leftovers.remain > 0 {
+        let remain = leftovers.remain;
+        tracing::error!(remain, "processes of the command can't be ended; they have no network");
     }
     proxy.drain(DRAIN, supervisor.hurry()).await;
     let stopped = proxy.end().await;

@@ -73,7 +73,11 @@ impl Inside {
             .arg("--")
             .args(command)
             .stdin(Stdio::from(theirs))
-            .spawn()?;
+            .spawn()
+            .map_err(|error| match error.kind() {
+                io::ErrorKind::NotFound => StartError::Inside("/proc is not mounted; mount it".to_owned()),
+                _ => error.into(),
+            })?;
         let mut inside = Self {
             pid: Pid::from_child(&child),
             channel: Some(ours),

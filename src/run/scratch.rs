@@ -14,6 +14,8 @@ const PREFIX: &str = "egret-run-";
 const TRIES: usize = 16;
 /// Octets of a name that nobody guesses.
 const RANDOM: usize = 12;
+/// Octets that must be free for a run to begin: its limits and the first records.
+const ROOM: usize = 1 << 16;
 
 /// A folder for this run alone.
 #[derive(Debug)]
@@ -40,11 +42,20 @@ impl Scratch {
                 made => made?,
             }
             // Another run that cleans up may have been faster.
-            if let Some(locked) = lock(&path) {
-                return Ok(Self { path, _locked: locked });
+            if let Some(locked) = lock(&path)? {
+                let scratch = Self { path, _locked: locked };
+                scratch.try_room()?;
+                return Ok(scratch);
             }
         }
         Err(io::Error::other("no folder could be kept"))
+    }
+
+    /// Is there any room? A full disk shows with what is written, not with the file.
+    fn try_room(&self) -> io::Result<()> {
+        let path = self.path.join("room");
+        fs::write(&path, [0; ROOM])?;
+        fs::remove_file(path)
     }
 
     /// Where it is.
@@ -69,22 +80,28 @@ fn clean(parent: &Path) {
             continue;
         }
         let path = entry.path();
-        if let Some(locked) = lock(&path) {
+        if let Ok(Some(locked)) = lock(&path) {
             let _ = fs::remove_dir_all(&path);
             drop(locked);
         }
     }
 }
 
-/// The folder of a run, if it is this user's, and nobody has it.
-fn lock(path: &Path) -> Option<File> {
-    let flags = (OFlags::DIRECTORY | OFlags::NOFOLLOW).bits();
-    let file = File::options().read(true).custom_flags(i32::try_from(flags).ok()?).open(path).ok()?;
-    let own = file.metadata().ok()?;
-    flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
-    let there = fs::symlink_metadata(path).ok()?;
+/// The folder of a run, if it is there, this user's, and nobody has it.
+fn lock(path: &Path) -> io::Result<Option<File>> {
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW;
+    let flags = i32::try_from(flags.bits()).map_err(io::Error::other)?;
+    let file = match File::options().read(true).custom_flags(flags).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened?,
+    };
+    let own = file.metadata()?;
+    if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        return Ok(None);
+    }
+    let Ok(there) = fs::symlink_metadata(path) else { return Ok(None) };
     let same = own.ino() == there.ino() && own.dev() == there.dev();
-    (same && own.uid() == geteuid().as_raw()).then_some(file)
+    Ok((same && own.uid() == geteuid().as_raw()).then_some(file))
 }
 
 #[cfg(test)]
@@ -104,8 +121,8 @@ mod tests {
         let (other, target) = (folder("another"), folder("target"));
         let link = parent.path().join("egret-run-link");
         std::os::unix::fs::symlink(&target, &link).unwrap();
-        let held = lock(&living).unwrap();
-        assert!(lock(&living).is_none());
+        let held = lock(&living).unwrap().unwrap();
+        assert!(lock(&living).unwrap().is_none());
         clean(parent.path());
         assert!(!dead.exists());
         assert!(living.exists() && other.exists() && link.exists() && target.join("audit.ndjson").exists());

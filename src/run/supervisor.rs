@@ -1,24 +1,25 @@
 //! Watches over the command: passes on the signals that are meant for it, stops and goes on with it,
 //! and takes what it leaves behind. Ends only when the command has ended.
 
-use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::sys::signal::{SigSet, Signal as Number, raise};
 use nix::sys::signalfd::SignalFd;
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitOptions, getpgid, getpgrp, getpid, getsid, kill_process, pidfd_open,
-    pidfd_send_signal, set_child_subreaper, wait,
+    Pid, PidfdFlags, Signal, WaitOptions, getpgid, getpgrp, getpid, getsid, pidfd_open, pidfd_send_signal,
+    set_child_subreaper, wait,
 };
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, oneshot};
+
+use super::leftovers::{self, Leftovers};
 
 /// The signals that are passed on. Those that stop are among them: the command may want to go on, and
 /// this process stops when it does.
@@ -40,11 +41,6 @@ const ENDING: [Signal; 4] = [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TER
 const SI_KERNEL: i32 = 0x80;
 /// Who stops a process group reaches its members one after the other.
 const TOGETHER: Duration = Duration::from_millis(50);
-/// What is left of the command may take this long to end by itself.
-const LEAVING: Duration = Duration::from_secs(2);
-/// And this long after it was killed.
-const KILLED: Duration = Duration::from_secs(1);
-const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// How the command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +66,7 @@ impl Ended {
 #[derive(Debug)]
 pub struct Supervisor {
     ended: oneshot::Receiver<Ended>,
+    leftovers: oneshot::Receiver<Leftovers>,
     over: Arc<AtomicBool>,
     hurry: Arc<Notify>,
 }
@@ -108,6 +105,7 @@ impl Supervisor {
         let signals = SignalFd::new(&held())?;
         let (over, hurry) = (Arc::new(AtomicBool::new(false)), Arc::new(Notify::new()));
         let (tell, ended) = oneshot::channel();
+        let (tell_rest, leftovers) = oneshot::channel();
         let (to, done, hurried) = (Arc::clone(&command), Arc::clone(&over), Arc::clone(&hurry));
         thread::Builder::new()
             .name("signals".to_owned())
@@ -116,16 +114,23 @@ impl Supervisor {
         thread::Builder::new().name("wait".to_owned()).spawn(move || {
             let end = watch(pid, &command);
             done.store(true, Ordering::SeqCst);
-            // Nobody may want to know.
+            // Nobody may want to know. What is left is ended by this thread, as the command may have
+            // left so much that there is no other.
             let _ = tell.send(end);
+            let _ = tell_rest.send(leftovers::end());
         })?;
-        Ok(Self { ended, over, hurry })
+        Ok(Self { ended, leftovers, over, hurry })
     }
 
     /// Waits for the end of the command.
     pub async fn ended(&mut self) -> Ended {
         // The thread tells before it ends, unless it panics.
         (&mut self.ended).await.unwrap_or(Ended::Exited(u8::MAX))
+    }
+
+    /// Waits, after the command, for the end of what it has left running.
+    pub async fn leftovers(&mut self) -> Leftovers {
+        (&mut self.leftovers).await.unwrap_or_default()
     }
 
     /// Waits for a signal after the end of the command: somebody is in a hurry.
@@ -207,46 +212,10 @@ fn state_of(pid: Pid) -> Option<char> {
 }
 
 /// The state of a process and its parent.
-fn stat_of(pid: i32) -> Option<(char, i32)> {
+pub(super) fn stat_of(pid: i32) -> Option<(char, i32)> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // Behind the name in parentheses, which may hold anything.
     let (_, rest) = text.rsplit_once(')')?;
     let mut fields = rest.split_whitespace();
     Some((fields.next()?.chars().next()?, fields.next()?.parse().ok()?))
-}
-
-/// Ends what the command has left running: it would have no network any more, and nobody to end it.
-/// Gives their number. Blocks for a while.
-#[must_use]
-pub fn end_leftovers() -> usize {
-    let began = Instant::now();
-    let mut seen = HashSet::new();
-    loop {
-        while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
-        let left = children();
-        if left.is_empty() || began.elapsed() > LEAVING + KILLED {
-            return seen.len();
-        }
-        let late = began.elapsed() > LEAVING;
-        for child in left {
-            // Not reaped yet, so the number is nobody else's.
-            let Some(pid) = Pid::from_raw(child) else { continue };
-            if seen.insert(child) && !late {
-                let _ = kill_process(pid, Signal::TERM);
-                // One that is stopped would not hear of it.
-                let _ = kill_process(pid, Signal::CONT);
-            } else if late {
-                let _ = kill_process(pid, Signal::KILL);
-            }
-        }
-        thread::sleep(LOOK_EVERY);
-    }
-}
-
-/// The processes whose parent this one is.
-fn children() -> Vec<i32> {
-    let own = getpid().as_raw_nonzero().get();
-    let Ok(list) = fs::read_dir("/proc") else { return Vec::new() };
-    let numbers = list.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    numbers.filter(|pid| stat_of(*pid).is_some_and(|(state, parent)| parent == own && state != 'Z')).collect()
 }

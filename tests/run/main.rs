@@ -20,6 +20,7 @@ mod learning;
 mod life;
 mod mistakes;
 mod past;
+mod scarce;
 mod site;
 mod sockets;
 #[path = "../support/mod.rs"]
