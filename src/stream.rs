@@ -189,7 +189,7 @@ impl Stream {
 /// selector tells of what comes after it: that the socket is no longer readable is noted with the
 /// read, which saves finding it out by another one. Told from within [`TcpStream::try_io`], so that
 /// what comes in between is not forgotten.
-fn read_plain(
+pub(crate) fn read_plain(
     socket: &TcpStream,
     room: usize,
     read: impl FnOnce() -> io::Result<usize>,

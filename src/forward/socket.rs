@@ -11,6 +11,8 @@ use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
+use crate::stream::read_plain;
+
 /// Bytes that are read before other connections get their turn. hyper goes on for as long as interim
 /// responses come, and an origin that sends nothing else must not keep the thread.
 const TURN: usize = 16 << 10;
@@ -74,8 +76,9 @@ impl AsyncRead for OriginIo {
             return Poll::Pending;
         }
         loop {
-            ready!(self.0.stream.poll_read_ready(cx))?;
-            match self.0.stream.try_read_buf(buffer) {
+            let (stream, room) = (&self.0.stream, buffer.remaining());
+            ready!(stream.poll_read_ready(cx))?;
+            match read_plain(stream, room, || stream.try_read_buf(buffer)) {
                 Ok(count) => {
                     self.0.turn.store(turn.saturating_sub(count), Ordering::Relaxed);
                     let count = u64::try_from(count).unwrap_or(u64::MAX);
