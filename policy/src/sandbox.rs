@@ -159,7 +159,7 @@ impl Sandboxes {
     /// A client named by its sandbox ID, for `explain`: the entry whose ID or template fits.
     #[must_use]
     pub fn by_id(&self, id: &str) -> Option<Client> {
-        let entry = self.list.iter().find(|s| s.id.fits(id));
+        let entry = self.list.iter().find(|s| s.could_be(id));
         let (policy, identity) = match entry {
             Some(entry) => (&entry.policy, Identity::Source),
             None if id == ANONYMOUS => (self.anonymous.as_ref()?, Identity::Listener),
@@ -176,11 +176,7 @@ impl Sandboxes {
             IdTemplate::Fixed(own) => **own == *id,
             // Many certificates may name it; none of them makes an address the sandbox.
             IdTemplate::PerCertificate { .. } => false,
-            IdTemplate::PerAddress { before, after } => {
-                let rest =
-                    id.strip_prefix(before.as_str()).and_then(|rest| rest.strip_suffix(after.as_str()));
-                rest.is_some_and(|text| text.replace('-', ":").parse::<IpAddr>().is_ok())
-            }
+            template @ IdTemplate::PerAddress { .. } => template.address_in(id).is_some(),
         };
         id == ANONYMOUS || self.list.iter().any(|entry| gives(&entry.id))
     }
@@ -225,6 +221,16 @@ impl Sandboxes {
 }
 
 impl Sandbox {
+    /// May its clients have this ID? An address that stands in it has to be one of theirs.
+    fn could_be(&self, id: &str) -> bool {
+        let holds = |address: IpAddr| {
+            // Of IPv6 the whole /64 has one ID.
+            let group = IpNet::new_assert(address, if address.is_ipv6() { 64 } else { 32 });
+            self.sources.iter().any(|source| source.contains(&address) || group.contains(source))
+        };
+        self.id.fits(id) && self.id.address_in(id).is_none_or(holds)
+    }
+
     fn read(
         mut table: Table<'_, '_>,
         by: &IdentifiedBy,
@@ -343,6 +349,13 @@ impl IdTemplate {
                 format!("{before}{}{after}", ip_text(source)).into()
             }
         }
+    }
+
+    /// The address in an ID that has one.
+    fn address_in(&self, id: &str) -> Option<IpAddr> {
+        let Self::PerAddress { before, after } = self else { return None };
+        let text = id.strip_prefix(before.as_str())?.strip_suffix(after.as_str())?;
+        text.replace('-', ":").parse().ok()
     }
 
     fn fits(&self, id: &str) -> bool {

@@ -119,6 +119,18 @@ fn an_unknown_sandbox_is_bad_input() {
 }
 
 #[test]
+fn an_address_in_an_id_is_one_of_the_sources() {
+    let config = "[policy.p]\n[[sandbox]]\nid = \"x-{ip}\"\nsource = [\"172.30.0.0/24\", \"fd00:1:2:3:4::/80\"]\npolicy = \"p\"\n";
+    let dir = folder(&[("egret.toml", config)]);
+    for (id, code) in
+        [("x-172.30.0.9", 3), ("x-10.0.0.9", 2), ("x-fd00-1-2-3--", 3), ("x-fd00-1-2-4--", 2), ("x-other", 3)]
+    {
+        let run = egret(dir.path(), &["explain", "--sandbox", id, "a.example:443"]);
+        assert_eq!(run.code, code, "{id}: {run:?}");
+    }
+}
+
+#[test]
 fn a_sandbox_that_only_its_token_knows() {
     let dir = folder(&[("egret.toml", CONFIG)]);
     let ask = |policy| {
