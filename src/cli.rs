@@ -177,6 +177,12 @@ impl ConfigArgs {
     }
 }
 
+/// What helps where something is not known because no file was found to read.
+fn no_file(source: &ConfigSource) -> Option<&'static str> {
+    matches!(source, ConfigSource::BuiltIn { .. })
+        .then_some("no configuration was found here, so name it with --config FILE")
+}
+
 /// Shows problems on standard error.
 fn show(problems: &Problems) {
     let mut stderr = io::stderr().lock();

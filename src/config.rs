@@ -12,7 +12,7 @@ mod tls;
 mod upstream;
 
 pub use control::ControlPlace;
-pub use files::Files;
+pub use files::{Files, unreadable_help};
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};

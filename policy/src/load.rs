@@ -117,7 +117,8 @@ impl RuleSets<'_, '_> {
             })),
             Err(cause) => {
                 let message = format!("the rule set `{}` can't be loaded: {cause}", name.value);
-                problems.error(&name.spot, message, "");
+                let help = "rule sets lie in rules/ beside the configuration, or in --rules DIR";
+                problems.error(&name.spot, message, help);
                 None
             }
         }

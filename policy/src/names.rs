@@ -192,7 +192,11 @@ fn to_ascii(name: &str) -> Result<DnsName, PatternError> {
             let help = "write addresses as four decimal parts, under `addresses`";
             error(format!("`{name}` ends in a number, so it is never a name"), help)
         }
-        cause => error(format!("`{name}` is not a domain name: {cause}"), "write letters, digits, - and _"),
+        cause => {
+            let several = name.contains(|c: char| c == ',' || c.is_whitespace());
+            let help = if several { "write each name by itself" } else { "write letters, digits, - and _" };
+            error(format!("`{name}` is not a domain name: {cause}"), help)
+        }
     })?;
     check_a_labels(&parsed)?;
     Ok(parsed)

@@ -51,9 +51,15 @@ impl RemoteArgs {
                 "the control interface at {control} wants its token: name the file that holds it with \
                  --token-file"
             )),
-            answer => {
-                answer.map_err(|error| format!("the control interface at {control} does not answer: {error}"))
-            }
+            answer => answer.map_err(|error| {
+                let help = match error.kind() {
+                    io::ErrorKind::ConnectionRefused => {
+                        "; start `egret serve`, or say where it is with --config or --control"
+                    }
+                    _ => "",
+                };
+                format!("the control interface at {control} does not answer: {error}{help}")
+            }),
         }
     }
 
@@ -65,7 +71,11 @@ impl RemoteArgs {
             None => self.config.clone().or_else(config::default_file),
         };
         let place = file.map_or_else(|| Ok(ControlPlace::default()), |file| ControlPlace::of(&file));
-        let place = place.map_err(|problems| diagnostics::render(&problems, false).trim_end().to_owned())?;
+        let place = place.map_err(|problems| {
+            let told = diagnostics::render(&problems, false);
+            // Whoever shows it says already that it is one.
+            told.strip_prefix("error: ").unwrap_or(&told).trim_end().to_owned()
+        })?;
         let given = Asked::new(place.address, self.token_file.as_deref())?;
         Ok(Asked { token: given.token.or(place.token), ..given })
     }

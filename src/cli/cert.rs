@@ -18,7 +18,7 @@ use rcgen::{CertificateParams, Issuer, KeyPair};
 use rustls::pki_types::CertificateDer;
 use serde::Serialize;
 
-use super::files::{Failure, PUBLIC, SECRET, read_file, with_ending, write_new};
+use super::files::{Failure, PUBLIC, SECRET, read_file, read_made, with_ending, write_new};
 use super::{BAD_INPUT, FAILED};
 use crate::client_tls::certificates;
 use crate::identity::{now, parse, times};
@@ -88,7 +88,8 @@ impl Authority {
     /// Reads the certificate and the key with this name before their endings.
     fn read(name: &Path) -> Result<Self, Failure> {
         let Made { certificate, key: key_file } = Made::at(name);
-        let pem = read_file(&certificate)?;
+        let pem =
+            read_made(&certificate, "; make an authority with `egret cert ca`, or name yours with --ca")?;
         let der = first_certificate(&certificate, &pem)?;
         let read = parse(&der).map_err(|error| unusable(&certificate, error))?;
         let key = KeyPair::from_pem(&read_file(&key_file)?).map_err(|error| unusable(&key_file, error))?;

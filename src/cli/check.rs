@@ -5,7 +5,7 @@ use egret_policy::{Problem, Severity};
 use serde::Serialize;
 
 use super::{BAD_INPUT, ConfigArgs, OK, complain, say, show};
-use crate::config;
+use crate::config::{self, ConfigSource};
 
 #[derive(Debug, Args)]
 pub(super) struct CheckArgs {
@@ -35,6 +35,7 @@ impl CheckArgs {
                 return BAD_INPUT;
             }
         };
+        let built_in = matches!(source, ConfigSource::BuiltIn { .. });
         let (problems, code) = match config::load(&source, 1, None) {
             Ok(loaded) => (loaded.problems, OK),
             Err(problems) => (problems, BAD_INPUT),
@@ -46,6 +47,7 @@ impl CheckArgs {
         }
         show(&problems);
         match code {
+            OK if built_in => say("there is no configuration here; the built-in defaults are valid\n"),
             OK => say("the configuration is valid\n"),
             code => {
                 let count = problems.iter().filter(|p| p.severity == Severity::Error).count();

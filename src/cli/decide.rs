@@ -67,13 +67,18 @@ pub(super) type Addresses = Result<Vec<IpAddr>, Refusal>;
 /// Why a question has no answer.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Unanswered {
-    #[error("there is no sandbox `{}`; known: {known}", id.escape_debug())]
-    UnknownSandbox { id: String, known: String },
+    #[error("there is no sandbox `{}`{}", id.escape_debug(), list(known))]
+    UnknownSandbox { id: String, known: Vec<String> },
     #[error("there is no policy `{}`; write [policy.NAME] in the configuration", .0.escape_debug())]
     UnknownPolicy(String),
     /// Nobody can say what the name's addresses are.
     #[error("{0}")]
     NoAddresses(String),
+}
+
+/// The sandboxes that there are, behind word of one that there is not.
+fn list(known: &[String]) -> String {
+    if known.is_empty() { ", nor any other".to_owned() } else { format!("; known: {}", known.join(", ")) }
 }
 
 /// Answers questions by one policy.
@@ -153,8 +158,8 @@ impl Decider {
         };
         self.policy.sandboxes.by_id(sandbox).or_else(registered).ok_or_else(|| {
             let registered = self.registered.iter().map(|entry| entry.registration.id.to_string());
-            let known: Vec<_> = self.policy.sandboxes.ids().chain(registered).collect();
-            Unanswered::UnknownSandbox { id: sandbox.to_owned(), known: known.join(", ") }
+            let known = self.policy.sandboxes.ids().chain(registered).collect();
+            Unanswered::UnknownSandbox { id: sandbox.to_owned(), known }
         })
     }
 

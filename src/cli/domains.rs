@@ -83,6 +83,11 @@ impl DomainsArgs {
         asked.token = asked.token.or_else(|| settings.listen.control_token.clone());
         match remote(|target| get(&runtime, &asked, target), sandbox) {
             Ok(rows) => Ok(rows),
+            Err(Trouble::NobodyThere) if !settings.state_dir.is_dir() => Err(failed(format!(
+                "no proxy answers at {}, and there is no state directory {}; start `egret serve`, or say which one is meant with --config or --control",
+                asked.control,
+                settings.state_dir.display()
+            ))),
             Err(Trouble::NobodyThere) => local(&settings, sandbox).map_err(failed),
             Err(error) => Err(failed(error.with(asked.control))),
         }

@@ -34,7 +34,11 @@ pub(super) fn read_cases(file: &Arc<SourceFile>, problems: &mut Problems) -> Vec
     read_document(file, problems, |mut root, problems| {
         let spot = root.spot();
         if !root.has("case") {
-            problems.error(&spot, format!("{} holds no [[case]]", file.name()), "add one");
+            problems.error(
+                &spot,
+                format!("{} holds no [[case]]", file.name()),
+                "add one; a configuration is named with --config",
+            );
         }
         let tables = root.tables("case", problems);
         let cases = tables.into_iter().filter_map(|table| Case::read(table, problems)).collect();

@@ -9,7 +9,7 @@ use clap::Args;
 use egret_policy::Refusal;
 
 use super::decide::{Addresses, Answer, Decider, Question, Unanswered};
-use super::{BAD_INPUT, ConfigArgs, FAILED, OK, complain, say};
+use super::{BAD_INPUT, ConfigArgs, FAILED, OK, complain, no_file, say};
 use crate::config::Files;
 use crate::identity::{self, Registry};
 use crate::resolve::{Resolver, ResolverSettings};
@@ -44,6 +44,9 @@ pub(super) struct ExplainArgs {
     target: Option<String>,
 }
 
+/// What a line of a batch is.
+const LINE: &str = r#"not a question like {"sandbox":"ID","target":"URL or host:port"}"#;
+
 struct Explainer {
     decider: Decider,
     names: Names,
@@ -58,8 +61,8 @@ struct Names {
 
 impl ExplainArgs {
     pub(super) fn run(self) -> u8 {
-        let loaded = match self.config.load_noting(self.allow, &mut Files::default()) {
-            Ok((loaded, _)) => loaded,
+        let (loaded, source) = match self.config.load_noting(self.allow, &mut Files::default()) {
+            Ok(both) => both,
             Err(code) => return code,
         };
         let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
@@ -97,9 +100,9 @@ impl ExplainArgs {
             Ok(answer) if self.json => answer.code().max(say(&answer.to_json())),
             Ok(answer) => answer.code().max(say(&answer.to_text(&question))),
             Err(error @ Unanswered::UnknownSandbox { .. }) => {
-                complain(&format!(
-                    "{error}; name one with --sandbox ID, a token's with --policy NAME as well"
-                ));
+                let help = no_file(&source)
+                    .unwrap_or("name one with --sandbox ID, a token's with --policy NAME as well");
+                complain(&format!("{error}; {help}"));
                 BAD_INPUT
             }
             Err(error) => {
@@ -131,7 +134,7 @@ impl Explainer {
             }
             let answer = line
                 .map_err(|error| error.to_string())
-                .and_then(|line| serde_json::from_str(&line).map_err(|error| error.to_string()))
+                .and_then(|line| serde_json::from_str(&line).map_err(|error| format!("{LINE}: {error}")))
                 .and_then(|question| self.answer(&question).map_err(|error| error.to_string()));
             let text = answer.map(|answer| answer.to_json()).unwrap_or_else(|error| {
                 code = BAD_INPUT;

@@ -1,7 +1,7 @@
 //! Files that commands read and make.
 
 use std::fs::{self, OpenOptions};
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -34,8 +34,15 @@ pub(super) fn finish<T: Serialize>(
 }
 
 pub(super) fn read_file(path: &Path) -> Result<String, Failure> {
-    fs::read_to_string(path)
-        .map_err(|error| (format!("{} can't be read: {error}", path.display()), BAD_INPUT))
+    read_made(path, "")
+}
+
+/// Reads a file that another command makes; `made_by` helps where there is none.
+pub(super) fn read_made(path: &Path, made_by: &str) -> Result<String, Failure> {
+    fs::read_to_string(path).map_err(|error| {
+        let help = if error.kind() == io::ErrorKind::NotFound { made_by } else { "" };
+        (format!("{} can't be read: {error}{help}", path.display()), BAD_INPUT)
+    })
 }
 
 /// The path with something behind its name, whatever dots are in it.
@@ -69,6 +76,8 @@ pub(super) fn write_new(files: &[(&Path, &str, u32)]) -> Result<(), Failure> {
 
 /// Puts another text in place of a file in one step.
 pub(super) fn replace(path: &Path, text: &str) -> Result<(), Failure> {
-    replace::replace(path, text)
-        .map_err(|error| (format!("{} can't be written, and is as it was: {error}", path.display()), FAILED))
+    replace::replace(path, text).map_err(|error| {
+        let help = if error.kind() == io::ErrorKind::NotFound { "; make its folder first" } else { "" };
+        (format!("{} can't be written, and is as it was: {error}{help}", path.display()), FAILED)
+    })
 }

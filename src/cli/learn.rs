@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use clap::Args;
+use rustix::fs::{Access, access};
 
 use super::rule_set::{self, Stop, count, stop};
 use super::{BAD_INPUT, ConfigArgs, FAILED, OK, complain, say, show};
@@ -129,6 +130,12 @@ impl Learner {
     /// Reads the rule set that is to be added to; these ports are not odd. The error was told.
     pub(super) fn of(path: &Path, ports: &[u16]) -> Result<Self, String> {
         let base = rule_set::base(None, Some(path)).map_err(|Stop(_)| String::new())?;
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = folder.unwrap_or(Path::new("."));
+        access(folder, Access::WRITE_OK).map_err(|error| {
+            let (path, folder) = (path.display(), folder.display());
+            format!("--learn {path}: nothing can be written to the folder {folder}: {error}; make it first, or name another one")
+        })?;
         Ok(Self { path: path.to_path_buf(), base, ports: ports.to_vec() })
     }
 

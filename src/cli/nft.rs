@@ -28,7 +28,7 @@ pub(super) struct NftArgs {
     interface: Vec<String>,
     /// Instead of an interface: all of this network namespace but what this user sends, as whom egret
     /// runs
-    #[arg(long, value_name = "UID")]
+    #[arg(long, value_name = "UID", value_parser = user_id)]
     user: Option<u32>,
     /// Divert by TPROXY instead of NAT; needs routes, which are printed with the rule set, or set with
     /// --apply
@@ -187,6 +187,10 @@ fn run_nft(arguments: &[&str], script: &str) -> Result<String, NftError> {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     Err(NftError::Said(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
+}
+
+fn user_id(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| "write a user's number, as `id -u NAME` prints it".to_owned())
 }
 
 /// A name of an interface, as the kernel permits it and nft can quote it.

@@ -136,6 +136,7 @@ impl RunArgs {
     /// The exit status; an error that was told already is empty.
     fn run_command(self) -> Result<u8, String> {
         let (source, mut files) = (self.source(), Files::default());
+        self.check_rule_set()?;
         let mut loaded = config::load_noting(&source, 1, None, &mut files).map_err(|problems| {
             show(&problems);
             String::new()
@@ -199,6 +200,18 @@ impl RunArgs {
             }
             Ok(()) => Ok(ended.status()),
         }
+    }
+
+    /// Without a configuration, `--policy` names a rule set file.
+    fn check_rule_set(&self) -> Result<(), String> {
+        let file = self.policy.as_ref().filter(|_| self.config.is_none());
+        let opened = file.map_or(Ok(()), |file| std::fs::File::open(file).map(drop));
+        opened.map_err(|error| {
+            let file = file.map_or("", String::as_str);
+            format!(
+                "--policy {file}: {error}; it names a rule set file, or with --config FILE a policy of that file"
+            )
+        })
     }
 
     /// The audit goes to a file, which can be read again where something is to be learned.

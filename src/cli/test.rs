@@ -13,8 +13,8 @@ use serde::Serialize;
 
 use super::decide::{Addresses, Answer, Decider};
 use super::expectation::{Case, read_cases};
-use super::{BAD_INPUT, ConfigArgs, FAILED, OK, say, show};
-use crate::config::StaticHosts;
+use super::{BAD_INPUT, ConfigArgs, FAILED, OK, no_file, say, show};
+use crate::config::{Files, StaticHosts};
 
 #[derive(Debug, Args)]
 pub(super) struct TestArgs {
@@ -52,15 +52,16 @@ struct Report {
 
 impl TestArgs {
     pub(super) fn run(self) -> u8 {
-        let loaded = match self.config.load() {
-            Ok(loaded) => loaded,
+        let (loaded, source) = match self.config.load_noting(Vec::new(), &mut Files::default()) {
+            Ok(both) => both,
             Err(code) => return code,
         };
+        let help = no_file(&source).unwrap_or_default();
         let mut problems = Problems::default();
         let cases: Vec<_> = self.files.iter().flat_map(|file| read_file(file, &mut problems)).collect();
         let decider = Decider::new(loaded.policy, loaded.chain);
         let hosts = loaded.settings.dns.hosts;
-        let outcomes = cases.iter().filter_map(|case| run_case(&decider, &hosts, case, &mut problems));
+        let outcomes = cases.iter().filter_map(|case| run_case(&decider, &hosts, case, help, &mut problems));
         let outcomes: Vec<_> = outcomes.collect();
         show(&problems);
         if problems.any_error() {
@@ -84,11 +85,17 @@ fn read_file(path: &PathBuf, problems: &mut Problems) -> Vec<Case> {
 }
 
 /// Nothing where there is no answer; why is among the problems then.
-fn run_case(decider: &Decider, hosts: &StaticHosts, case: &Case, problems: &mut Problems) -> Option<Outcome> {
+fn run_case(
+    decider: &Decider,
+    hosts: &StaticHosts,
+    case: &Case,
+    help: &str,
+    problems: &mut Problems,
+) -> Option<Outcome> {
     let answer = match decider.answer(&case.question, |name| given(hosts, name)) {
         Ok(answer) => answer,
         Err(error) => {
-            problems.error(&case.spot, format!("the case has no answer: {error}"), "");
+            problems.error(&case.spot, format!("the case has no answer: {error}"), help);
             return None;
         }
     };

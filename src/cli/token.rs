@@ -11,7 +11,7 @@ use std::io::Read;
 
 use clap::{Args, Subcommand};
 
-use super::files::{Failure, finish, read_file};
+use super::files::{Failure, finish, read_file, read_made};
 use super::{BAD_INPUT, FAILED, OK, ask};
 
 #[derive(Debug, Args)]

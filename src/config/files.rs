@@ -73,6 +73,18 @@ impl Files {
     }
 }
 
+/// What helps where a file can't be read: `absent` where it is not there.
+pub fn unreadable_help(cause: &io::Error, absent: &str) -> String {
+    match (cause.kind(), cause.raw_os_error()) {
+        (io::ErrorKind::NotFound, _) => absent.to_owned(),
+        // Only where the system says so: a secret that all may read has a cause of its own.
+        (io::ErrorKind::PermissionDenied, Some(_)) => {
+            "let this user read it, or run this as the user that egret runs as".to_owned()
+        }
+        _ => String::new(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

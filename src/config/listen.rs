@@ -6,7 +6,7 @@ use egret_policy::Problems;
 use egret_policy::reader::{Located, Table};
 
 use super::tls::{self, TlsPart};
-use super::{Files, Listen};
+use super::{Files, Listen, unreadable_help};
 
 const TOKEN_FILE: &str =
     "write a random token of 16 characters or more into it, as of `openssl rand -hex 24`";
@@ -150,7 +150,8 @@ pub(super) fn read_token(file: &Located<String>, problems: &mut Problems) -> Opt
             None
         }
         Err(cause) => {
-            problems.error(&file.spot, format!("{} can't be read: {cause}", file.value), TOKEN_FILE);
+            let help = unreadable_help(&cause, TOKEN_FILE);
+            problems.error(&file.spot, format!("{} can't be read: {cause}", file.value), help);
             None
         }
     }

@@ -12,7 +12,7 @@ use ipnet::IpNet;
 
 use super::{
     AuditSettings, Dns, Files, OnAuditFailure, Reloadable, Settings, StaticHosts, Timeouts, Tokens, listen,
-    upstream,
+    unreadable_help, upstream,
 };
 use crate::identity::PublicKey;
 use crate::resolve::{DnsServers, ServerSpec};
@@ -188,7 +188,8 @@ fn read_key(file: &Located<String>, files: &mut Files, problems: &mut Problems) 
         Ok(text) => text,
         Err(cause) => {
             let message = format!("the token key {} can't be read: {cause}", file.value);
-            problems.error(&file.spot, message, "make one with `egret token keygen`");
+            let help = unreadable_help(&cause, "make one with `egret token keygen`");
+            problems.error(&file.spot, message, help);
             return None;
         }
     };

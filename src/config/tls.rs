@@ -6,8 +6,8 @@ use std::path::Path;
 use egret_policy::reader::{Located, Table};
 use egret_policy::{Problems, word};
 
-use super::Files;
 use super::listen::read_addresses;
+use super::{Files, unreadable_help};
 use crate::client_tls::{self, ClientTls, PemError};
 use crate::identity::Trust;
 
@@ -45,10 +45,8 @@ pub(super) fn read(table: &mut Table<'_, '_>, files: &mut Files, problems: &mut 
     }
     let certificates = table.has("tls_client_ca");
     let trust = authorities.and_then(|file| read_trust(&file, revocations, required, files, problems));
-    if certificates && trust.is_none() {
-        // A listener that asks for no certificate would be another one than was meant.
-        return TlsPart { addresses, certificates, client_tls: None };
-    }
+    // A listener that asks for no certificate would be another one than was meant.
+    let lacks_trust = certificates && trust.is_none();
     let (Some(certificate), Some(key)) = (&certificate, &key) else {
         let missing = ["tls_certificate", "tls_key"].into_iter().filter(|key| !table.has(key));
         for missing in missing.filter(|_| !addresses.is_empty()) {
@@ -57,12 +55,13 @@ pub(super) fn read(table: &mut Table<'_, '_>, files: &mut Files, problems: &mut 
         }
         return TlsPart { addresses, certificates, client_tls: None };
     };
-    let chain = read_pem(certificate, files, problems, client_tls::certificates);
+    let made_by = "make it with `egret cert server`";
+    let chain = read_pem(certificate, made_by, files, problems, client_tls::certificates);
     if chain.as_ref().is_some_and(|chain| !client_tls::is_current(chain)) {
         let message = format!("{} is not valid now, so clients will refuse it", certificate.value);
         problems.warning(&certificate.spot, message, "name another; `egret cert server` makes one");
     }
-    let private = read_pem(key, files, problems, client_tls::private_key);
+    let private = read_pem(key, made_by, files, problems, client_tls::private_key);
     let client_tls = chain.zip(private).and_then(|(chain, private)| {
         let made = ClientTls::new(chain, private, trust);
         made.map_err(|cause| {
@@ -71,7 +70,7 @@ pub(super) fn read(table: &mut Table<'_, '_>, files: &mut Files, problems: &mut 
         })
         .ok()
     });
-    TlsPart { addresses, certificates, client_tls }
+    TlsPart { addresses, certificates, client_tls: client_tls.filter(|_| !lacks_trust) }
 }
 
 fn read_trust(
@@ -81,9 +80,13 @@ fn read_trust(
     files: &mut Files,
     problems: &mut Problems,
 ) -> Option<Trust> {
-    let authorities = read_pem(file, files, problems, client_tls::certificates);
+    let made_by = "make it with `egret cert ca`";
+    let authorities = read_pem(file, made_by, files, problems, client_tls::certificates);
     let lists = match revocations {
-        Some(file) => read_pem(&file, files, problems, client_tls::revocations)?,
+        Some(file) => {
+            let made_by = "make it with `egret cert revoke`";
+            read_pem(&file, made_by, files, problems, client_tls::revocations)?
+        }
         None => Vec::new(),
     };
     let trust = Trust::new(&authorities?, lists, required);
@@ -97,6 +100,7 @@ fn read_trust(
 
 fn read_pem<T>(
     file: &Located<String>,
+    absent: &str,
     files: &mut Files,
     problems: &mut Problems,
     parse: impl FnOnce(&str) -> Result<T, PemError>,
@@ -104,7 +108,8 @@ fn read_pem<T>(
     let text = match files.read(Path::new(&file.value)) {
         Ok(text) => text,
         Err(cause) => {
-            problems.error(&file.spot, format!("{} can't be read: {cause}", file.value), "");
+            let help = unreadable_help(&cause, absent);
+            problems.error(&file.spot, format!("{} can't be read: {cause}", file.value), help);
             return None;
         }
     };

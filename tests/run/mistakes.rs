@@ -13,7 +13,7 @@ fn damaged_input_is_named_and_nothing_runs() {
     write("two.toml", "[policy.a]\n[policy.b]\n");
     write("none.toml", "[listen]\n");
     write("rules.toml", "[[allow]]\ndomain = [\"a.example\"]\n");
-    let cases: [(&[&str], i32, &str); 11] = [
+    let cases: [(&[&str], i32, &str); 12] = [
         (&["--config", "broken.toml"], 125, "broken.toml:1"),
         (&["--config", "missing.toml"], 125, "missing.toml can't be read"),
         (&["--config", "two.toml"], 125, "say which policy holds: --policy with one of a, b"),
@@ -24,11 +24,12 @@ fn damaged_input_is_named_and_nothing_runs() {
         ),
         (&["--config", "none.toml"], 125, "the configuration has no policy"),
         (&["--policy", "rules.toml"], 125, "rules.toml:2"),
-        (&["--policy", "missing.toml"], 125, "missing.toml"),
+        (&["--policy", "missing.toml"], 125, "names a rule set file, or with --config FILE a policy"),
         (&["--allow", "*"], 125, "*"),
         (&["--audit", "-"], 125, "the standard output is the command's"),
         (&["--audit", "no/such/folder/audit.ndjson"], 125, "no/such/folder/audit.ndjson"),
         (&["--observe", "--learn", "rules.toml"], 125, "rules.toml"),
+        (&["--observe", "--learn", "no/such/folder/x.toml"], 125, "make it first"),
     ];
     for (options, code, text) in cases {
         let output = User::Own.run(folder.path()).args(options).args(["--", "touch", "begun"]).output();

@@ -82,7 +82,15 @@ fn read_file(
     mut take: impl FnMut(&Sighting) -> Result<(), Stop>,
 ) -> Result<u64, Stop> {
     let name = if path.as_os_str() == "-" { "standard input".into() } else { path.display().to_string() };
-    let unreadable = |error: io::Error| stop(BAD_INPUT, &format!("{name} can't be read: {error}"));
+    let unreadable = |error: io::Error| {
+        let help = match error.kind() {
+            io::ErrorKind::NotFound => {
+                "; name the audit files, or with --config the configuration that says where they are"
+            }
+            _ => "",
+        };
+        stop(BAD_INPUT, &format!("{name} can't be read: {error}{help}"))
+    };
     let mut input: Box<dyn BufRead> = if path.as_os_str() == "-" {
         Box::new(io::stdin().lock())
     } else {

@@ -25,7 +25,10 @@ pub(super) fn plan_resolver(context: &Arc<Context>, name: &str, plan: &mut Plan)
         let _turn = context.turn().await;
         let (kind, detail) = match socket::look_up(&own, 80, context.patience).await {
             Ok(found) => {
-                let detail = format!("{} addresses were found", found.len());
+                let detail = format!(
+                    "its addresses were found ({}); where egret answers for it because the policy allows it, name another one with --dns-name",
+                    found.len()
+                );
                 return Outcome::fail(detail).of(Kind::Reached);
             }
             Err(Reach { kind, detail }) => (kind, detail),

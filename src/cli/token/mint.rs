@@ -8,7 +8,7 @@ use egret_policy::Destination;
 use egret_policy::units::parse_duration;
 use serde::Serialize;
 
-use super::{BAD_INPUT, FAILED, Failure, finish, read_file};
+use super::{BAD_INPUT, FAILED, Failure, finish, read_made};
 use crate::cli::limits::read_limits;
 use crate::identity::{Audience, BadClaim, Claims, MAX_LIFETIME, MAX_TOKEN, SigningKey, login_of, now, sign};
 
@@ -67,7 +67,7 @@ impl MintArgs {
     }
 
     fn mint(self) -> Result<Minted, Failure> {
-        let key = read_file(&self.key)?;
+        let key = read_made(&self.key, "; make one with `egret token keygen`, or name yours with --key")?;
         let key = SigningKey::from_pem(&key);
         let key = key.map_err(|error| (format!("{}: {error}", self.key.display()), BAD_INPUT))?;
         let url = self.url;
@@ -107,7 +107,10 @@ fn proxy_url(written: &str, sandbox: &str, token: &str) -> Result<String, Failur
     };
     // Without a port, clients guess one, and not all the same.
     let authority = rest.strip_suffix('/').unwrap_or(rest).as_bytes();
-    let place = Destination::parse_authority(authority).map_err(|error| wrong(&format!("{error}; ")))?;
+    let place = Destination::parse_authority(authority).map_err(|error| {
+        let error = error.to_string();
+        wrong(&format!("{}; ", error.split(';').next().unwrap_or(&error)))
+    })?;
     match scheme {
         "http" | "https" => Ok(format!("{scheme}://{sandbox}:{token}@{place}")),
         "socks5" | "socks5h" => {
