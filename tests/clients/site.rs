@@ -89,7 +89,11 @@ pub struct Site {
 
 impl Site {
     pub fn start(handler: Arc<Handler>, tls: Option<Arc<ServerConfig>>) -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        Self::start_at((Ipv4Addr::LOCALHOST, 0).into(), handler, tls)
+    }
+
+    pub fn start_at(place: SocketAddr, handler: Arc<Handler>, tls: Option<Arc<ServerConfig>>) -> Self {
+        let listener = TcpListener::bind(place).expect("a free port");
         let address = listener.local_addr().unwrap();
         let site = Self { address, handler, served: Arc::default(), connections: Arc::default() };
         let server = site.clone();

@@ -14,32 +14,22 @@
 )]
 
 mod alike;
+mod place;
 mod session;
+#[path = "../clients/site.rs"]
+#[allow(dead_code, reason = "a part of it is used here")]
+mod site;
 mod steps;
 #[path = "../support/mod.rs"]
 mod support;
+#[path = "../clients/tls.rs"]
+mod tls;
 
-use std::collections::HashSet;
-use std::net::{Ipv4Addr, SocketAddr};
-
-use alike::PAGE;
 use session::Session;
-use support::dns_server::DnsServer;
-use support::sink::{Script, Sink};
-use support::world::{self, World};
 
 #[test]
 fn the_readme() {
-    world::in_a_world("the_readme", || {
-        let files = tempfile::tempdir().unwrap();
-        let _world = World::enter(files.path()).unwrap();
-        let dns = SocketAddr::new(world::DNS_ADDRESS.parse().unwrap(), 53);
-        let _dns = DnsServer::start(dns, |_name| Ipv4Addr::new(93, 184, 216, 34)).unwrap();
-        let origin = Sink::start(HashSet::from([80, 443])).unwrap();
-        let reply = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{PAGE}", PAGE.len());
-        origin.begin(Script { reply: vec![(reply.into_bytes(), 1)], ..Script::default() });
-        Session::begin().follow("README.md");
-    });
+    place::follow("the_readme", "README.md", &[]);
 }
 
 #[test]
@@ -48,20 +38,56 @@ fn testing_policies() {
 }
 
 #[test]
+fn tokens() {
+    place::follow("tokens", "docs/tokens.md", &[]);
+}
+
+#[test]
 fn sandboxes() {
-    world::in_a_world("sandboxes", || {
-        let files = tempfile::tempdir().unwrap();
-        let _world = World::enter(files.path()).unwrap();
-        Session::begin().follow("docs/sandboxes.md");
-    });
+    place::follow("sandboxes", "docs/sandboxes.md", &[]);
 }
 
 #[test]
 fn certificates() {
-    Session::begin().follow("docs/certificates.md");
+    place::follow("certificates", "docs/certificates.md", &[]);
 }
 
 #[test]
-fn tokens() {
-    Session::begin().follow("docs/tokens.md");
+fn ledger() {
+    place::follow("ledger", "docs/ledger.md", &[]);
+}
+
+#[test]
+fn run() {
+    place::follow("run", "docs/run.md", &["nft"]);
+}
+
+#[test]
+fn transparent() {
+    place::follow("transparent", "docs/transparent.md", &["nft"]);
+}
+
+#[test]
+fn registries() {
+    place::follow("registries", "docs/registries.md", &[]);
+}
+
+#[test]
+fn learn() {
+    place::follow("learn", "docs/learn.md", &[]);
+}
+
+#[test]
+fn probe() {
+    place::follow("probe", "docs/probe.md", &[]);
+}
+
+#[test]
+fn socks() {
+    place::follow("socks", "docs/socks.md", &[]);
+}
+
+#[test]
+fn dns() {
+    place::follow("dns", "docs/dns.md", &["dig"]);
 }

@@ -12,7 +12,7 @@ pub struct Step {
 
 #[derive(Debug)]
 pub enum What {
-    /// A `toml` block that begins with a comment `# NAME.toml`: a file of that name.
+    /// A `toml` or `ini` block that begins with a comment `# NAME.toml` or `# ~/NAME`: a file of that name.
     File { name: String, text: String },
     /// In a `console` block: what to type, and the lines that it prints.
     Command { text: String, output: Vec<String> },
@@ -31,8 +31,9 @@ pub fn of(document: &str) -> Vec<Step> {
         let block: Vec<&str> =
             lines.by_ref().map(|(text, _)| text).take_while(|&text| text != "```").collect();
         match language {
-            "toml" => {
-                let name = block[0].strip_prefix("# ").filter(|name| name.ends_with(".toml"));
+            "toml" | "ini" => {
+                let is_file = |name: &&str| name.starts_with("~/") || name.ends_with(".toml");
+                let name = block[0].strip_prefix("# ").filter(is_file);
                 let file = |name: &str| What::File { name: name.to_owned(), text: block.join("\n") + "\n" };
                 steps.extend(name.map(|name| Step { line: line + 1, what: file(name) }));
             }
@@ -46,8 +47,15 @@ pub fn of(document: &str) -> Vec<Step> {
 }
 
 fn commands(block: &[&str], first: usize, steps: &mut Vec<Step>) {
+    let mut goes_on = false;
     for (text, line) in block.iter().zip(first..) {
-        if let Some(command) = text.strip_prefix("$ ") {
+        let continues = std::mem::replace(&mut goes_on, text.ends_with('\\'));
+        if let (true, Some(Step { what: What::Command { text: command, .. }, .. })) =
+            (continues, steps.last_mut())
+        {
+            command.push('\n');
+            command.push_str(text);
+        } else if let Some(command) = text.strip_prefix("$ ") {
             let what = What::Command { text: command.to_owned(), output: Vec::new() };
             steps.push(Step { line, what });
         } else if let Some(Step { what: What::Command { output, .. }, .. }) = steps.last_mut() {
