@@ -78,7 +78,13 @@ fn request(proxy: SocketAddr, port: u16, random: u64) {
 fn all_records(egret: &Egret, rotated: usize) -> Vec<Value> {
     let old = (1..=rotated).rev().map(|number| egret.dir().join(format!("audit.ndjson.{number}")));
     let files: Vec<_> = old.chain([egret.audit_file()]).collect();
-    let text: String = files.iter().map(|file| fs::read_to_string(file).unwrap_or_default()).collect();
+    let whole = |file| {
+        let mut text = fs::read_to_string(file).unwrap_or_default();
+        // A write under way shows in parts, and a kill can cut one: what has no end is no record.
+        text.truncate(text.rfind('\n').map_or(0, |end| end + 1));
+        text
+    };
+    let text: String = files.iter().map(whole).collect();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
