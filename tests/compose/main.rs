@@ -24,6 +24,7 @@
 mod alike;
 mod clients;
 mod isolation;
+mod learning;
 mod life;
 mod names;
 mod probe;
