@@ -86,7 +86,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "stream",
         ],
     ),
-    ("forward", &["chain::Way", "http1"]),
+    ("forward", &["chain::Way", "http1", "stream::read_plain"]),
     ("http1", &[]),
     ("identity", &[]),
     ("learn", &["ledger::Sighting", "ledger::Verdict"]),
