@@ -11,7 +11,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use egret_policy::{Client, Identity, Token};
 use serde::Deserialize;
 
-use super::claims::{BadClaim, Claims};
+use super::claims::{BadClaim, Claims, present, table};
 use super::credentials::Credentials;
 use super::key::{KeyError, PublicKey, SigningKey};
 
@@ -59,7 +59,9 @@ pub enum TokenError {
 #[derive(Deserialize)]
 struct Header {
     alg: String,
+    #[serde(default, deserialize_with = "present")]
     typ: Option<String>,
+    #[serde(default, deserialize_with = "present")]
     crit: Option<serde::de::IgnoredAny>,
 }
 
@@ -197,8 +199,13 @@ pub fn unverified(token: &str) -> Option<(serde_json::Value, serde_json::Value)>
     Some((header, claims))
 }
 
+/// One JSON object in UTF-8, as header and claims have to be (RFC 7515 section 5.2, RFC 7519 section
+/// 7.2), and nothing behind it.
 fn parse<T: for<'de> Deserialize<'de>>(json: &[u8]) -> Option<T> {
-    serde_json::from_slice(json).ok()
+    let mut reader = serde_json::Deserializer::from_str(std::str::from_utf8(json).ok()?);
+    let value = table(&mut reader).ok()?;
+    reader.end().ok()?;
+    Some(value)
 }
 
 #[cfg(test)]

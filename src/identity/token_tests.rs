@@ -136,6 +136,10 @@ fn a_header_can_only_agree() {
         r#"{"alg":"none","alg":"EdDSA"}"#,
         r#"{"alg":"EdDSA","typ":"at+jwt"}"#,
         r#"{"alg":"EdDSA","crit":["exp"]}"#,
+        r#"{"alg":"EdDSA","crit":null}"#,
+        r#"{"alg":"EdDSA","typ":null}"#,
+        r#"["EdDSA","JWT",null]"#,
+        r#"["EdDSA",null,null]"#,
         r#"{"alg":"EdDSA"} {}"#,
     ] {
         assert_eq!(issuer.judge(&issuer.with_header(bad)), Err(TokenError::Header), "{bad}");
@@ -148,6 +152,15 @@ fn claims_of_another_shape_are_refused() {
     let header = r#"{"alg":"EdDSA"}"#;
     for body in ["", "null", "[]", "{}", "\"sub\"", "{\"sub\":\"a\"}"] {
         assert_eq!(issuer.judge(&issuer.raw(header, body.as_bytes())), Err(TokenError::Claims), "{body}");
+    }
+    // Good values, but not an object of UTF-8.
+    let good = serde_json::to_value(claims()).unwrap();
+    let list: Vec<&Value> = ["sub", "policy", "aud", "exp", "nbf", "jti"].map(|name| &good[name]).to_vec();
+    let octets = good.to_string().replacen('{', "{\"x\":\"?\",", 1).replace('?', "\u{1}").into_bytes();
+    let latin: Vec<u8> = octets.iter().map(|&b| if b == 1 { 0xe9 } else { b }).collect();
+    let behind = good.to_string() + "{}";
+    for body in [json!(list).to_string().into_bytes(), latin, behind.into_bytes()] {
+        assert_eq!(issuer.judge(&issuer.raw(header, &body)), Err(TokenError::Claims), "{body:?}");
     }
     let mut wrong: Value = serde_json::to_value(claims()).unwrap();
     wrong["exp"] = json!("tomorrow");
