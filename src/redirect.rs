@@ -24,8 +24,8 @@ pub enum Target {
     },
 }
 
-/// The targets of a response: `Location` of 201 and 3xx, and `Refresh` of any status. What can't
-/// be read as a URL is no target.
+/// The targets of a response, each once: `Location` of 201 and 3xx, and `Refresh` of any status. What
+/// can't be read as a URL is no target.
 ///
 /// `target` is the request target that the origin got.
 #[must_use]
@@ -37,11 +37,21 @@ pub fn targets(from: &Destination, target: &[u8], status: StatusCode, headers: &
     if references.peek().is_none() {
         return Vec::new();
     }
-    let Some(base) = base(from, target) else {
+    let Some([base, twin]) = bases(from, target) else {
         // Nobody can say where they lead.
         return vec![Target::Foreign { scheme: "http".to_owned(), host: from.to_string(), port: 0 }];
     };
-    references.filter_map(|octets| resolve(&base, octets)).map(|url| read(from, &url)).collect()
+    let mut targets = Vec::new();
+    for octets in references {
+        let Some(url) = resolve(&base, octets) else { continue };
+        // A host that changes with the base is the base's.
+        let own = resolve(&twin, octets).is_none_or(|other| other.host() != url.host());
+        let target = read(from, &url, own);
+        if !targets.contains(&target) {
+            targets.push(target);
+        }
+    }
+    targets
 }
 
 /// Resolves a reference as browsers do: its octets are read as UTF-8, tabs and line ends in it do
@@ -57,16 +67,20 @@ fn resolve(base: &Url, octets: &[u8]) -> Option<Url> {
     base.join(text).ok()
 }
 
-/// Stands for the host that answered, which need not be one that URL parsers take.
-const OWN_HOST: &str = "own-host.invalid";
+/// Either stands for the host that answered, which need not be one that URL parsers take. Two, so that
+/// nobody passes for that host by spelling a stand-in.
+const STAND_INS: [&str; 2] = ["own-host.invalid", "own-host-too.invalid"];
 
-fn base(from: &Destination, target: &[u8]) -> Option<Url> {
+fn bases(from: &Destination, target: &[u8]) -> Option<[Url; 2]> {
     let path = String::from_utf8_lossy(target);
     let path = path.strip_prefix('*').unwrap_or(&path);
-    Url::parse(&format!("http://{OWN_HOST}:{}{path}", from.port())).ok()
+    let base = |host| Url::parse(&format!("http://{host}:{}{path}", from.port())).ok();
+    let [one, other] = STAND_INS.map(base);
+    Some([one?, other?])
 }
 
-fn read(from: &Destination, url: &Url) -> Target {
+/// `own`: the URL names no host itself, so it is the one that answered.
+fn read(from: &Destination, url: &Url, own: bool) -> Target {
     let place = || {
         let scheme = match url.scheme() {
             "http" => Scheme::Http,
@@ -74,7 +88,7 @@ fn read(from: &Destination, url: &Url) -> Target {
             _ => return None,
         };
         let host = match url.host()? {
-            url::Host::Domain(OWN_HOST) => from.host().clone(),
+            url::Host::Domain(_) if own => from.host().clone(),
             url::Host::Domain(name) => Host::parse(name.as_bytes()).ok()?,
             url::Host::Ipv4(address) => Host::Address(address.into()),
             url::Host::Ipv6(address) => Host::Address(address.into()),
@@ -169,6 +183,23 @@ mod tests {
             let b = Destination::parse_absolute(b"http://b.example/").unwrap().destination;
             assert_eq!(found, [Target::Place(b), Target::Place(from)]);
         }
+    }
+
+    #[test]
+    fn nobody_passes_for_the_host_that_answered_by_the_name_of_a_stand_in() {
+        for name in STAND_INS {
+            for value in [format!("http://{name}/"), format!("//{}:8080", name.to_uppercase())] {
+                let [place] = &location(&value)[..] else { panic!("{value}") };
+                assert!(place.starts_with(&format!("http {name}:")), "{value}: {place}");
+            }
+        }
+        assert_eq!(location("//own%2dhost.invalid"), ["http own-host.invalid:80"]);
+    }
+
+    #[test]
+    fn the_same_place_counts_once() {
+        let fields = [("location", "/a"), ("location", "/b"), ("refresh", "0; url=http://a.example:8080")];
+        assert_eq!(of(302, &fields), ["http a.example:8080"]);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use egret_policy::{Action, Destination, Host, Intent, Reason, Refusal, Resolution, Scheme, Verdict};
+use egret_policy::{Action, Destination, Host, Intent, Mode, Reason, Refusal, Resolution, Scheme, Verdict};
 
 use super::Egress;
 use crate::audit::{self, AttemptId, Endpoint, Event, Redirect, Text};
@@ -14,7 +14,7 @@ use crate::redirect::Target;
 const FOLLOWED_WITHIN: Duration = Duration::from_secs(60);
 /// Most redirects of a sandbox that are remembered; the oldest go first.
 const REMEMBERED: usize = 64;
-/// Most targets of one response.
+/// Most targets of one response, each counted once.
 const MOST_TARGETS: usize = 4;
 
 /// A redirect that was passed on.
@@ -43,6 +43,8 @@ impl Redirects {
     fn remember(&self, sandbox: &Arc<str>, to: &Destination, id: AttemptId) {
         let mut map = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let passed = map.entry(Arc::clone(sandbox)).or_default();
+        // The last one to a place is who sent the client there: many to one place push out no other.
+        passed.retain(|passed| passed.host != *to.host() || passed.port != to.port());
         if passed.len() >= REMEMBERED {
             passed.pop_front();
         }
@@ -79,14 +81,12 @@ impl Egress {
         id: AttemptId,
         targets: &[Target],
     ) -> Result<(), RedirectDenied> {
-        // Each may need a look-up; nobody follows that many.
-        if targets.len() > MOST_TARGETS {
-            return Err(RedirectDenied);
-        }
-        for target in targets {
+        for (number, target) in targets.iter().enumerate() {
             let said = match target {
+                // Each may need a look-up; nobody follows that many.
+                _ if number >= MOST_TARGETS => Said::Denied(Refusal::new(Reason::RedirectDenied)),
                 Target::Place(to) => self.judge_redirect(intent, to).await,
-                Target::Foreign { .. } => Said::Denied(Refusal::new(Reason::DomainNotAllowed)),
+                Target::Foreign { host, port, .. } => self.judge_foreign(intent, host, *port),
             };
             match said {
                 Said::Permitted => {}
@@ -98,11 +98,34 @@ impl Egress {
                     return Err(RedirectDenied);
                 }
             }
+        }
+        // Only now: a client that gets a refusal is sent nowhere.
+        for target in targets {
             if let Target::Place(to) = target {
                 self.redirects.remember(&intent.client.sandbox, to, id);
             }
         }
         Ok(())
+    }
+
+    /// No rule can allow what no request can ask for. A policy that only observes holds that back, as
+    /// far as nothing else is against its host.
+    fn judge_foreign(&self, from: &Intent, host: &str, port: u16) -> Said {
+        let refusal = Refusal::new(Reason::DomainNotAllowed);
+        let policy = self.policy();
+        if policy.effective(&from.client).is_none_or(|policy| policy.mode == Mode::Enforce) {
+            return Said::Denied(refusal);
+        }
+        let Ok(host) = Host::parse(host.as_bytes()) else {
+            return Said::WouldDeny(refusal);
+        };
+        let destination = Destination::new(Scheme::Tunnel, host, port);
+        let intent =
+            Intent { client: from.client.clone(), entry: from.entry, destination, action: Action::Place };
+        match policy.decide(&intent) {
+            Verdict::Allow(_) => Said::WouldDeny(refusal),
+            Verdict::Deny(refusal) => Said::Denied(refusal),
+        }
     }
 
     async fn judge_redirect(&self, from: &Intent, to: &Destination) -> Said {

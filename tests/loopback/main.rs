@@ -26,6 +26,7 @@ mod limits;
 mod pool;
 mod quotas;
 mod reasons;
+mod redirects;
 mod reload;
 mod setup;
 #[path = "../support/mod.rs"]
