@@ -52,7 +52,7 @@ impl Errand {
             .resolve(&grant)
             .await
             .map_err(|error| Refusal::new(dns_reason(&error)).with_detail(error.to_string()))?;
-        let route = grant.pin(&resolution, is_local)?;
+        let route = grant.pin(&resolution.into(), is_local)?;
         self.walk().keep_off_parent(to, route).await
     }
 

@@ -16,7 +16,7 @@ use super::{Egress, live};
 use crate::audit::{self, Attempt, Text};
 use crate::dns_message::{Answer, Asked, Code, Kind, Note, Received, Service};
 use crate::limit::Exceeded;
-use crate::resolve::ResolveError;
+use crate::resolve::{Answer as Found, ResolveError};
 
 /// Least and most seconds for which clients may remember an answer. A short life makes a reload and
 /// a moved name count soon; nothing that is dialled depends on it.
@@ -134,10 +134,12 @@ impl Egress {
         let looked_up = self.look_up_name(client, &grant, asked.kind).await;
         self.parts.metrics.dns_seconds.observe(started.elapsed().as_secs_f64());
         attempt.outcome_mut().dns = Some(started.elapsed());
-        let (resolution, services) = match looked_up {
+        let (found, services) = match looked_up {
             Ok(found) => found,
             Err(error) => return Decided::unresolved(&error),
         };
+        let unsaid = found.unsaid.clone();
+        let resolution = Resolution::from(found);
         attempt.outcome_mut().addresses = Some(resolution.addresses.iter().copied().collect());
         let life = self.parts.resolver.life(grant.lookup()).as_secs().clamp(TTL.0, TTL.1);
         let ttl = u32::try_from(life).unwrap_or(1);
@@ -163,12 +165,13 @@ impl Egress {
                     Kind::Aaaa => address.is_ipv6(),
                     Kind::Https => false,
                 });
-                let answer = Answer {
-                    addresses: addresses.collect(),
-                    services,
-                    ttl,
-                    ..Answer::empty(Code::NoError, None)
-                };
+                let addresses: Vec<IpAddr> = addresses.collect();
+                // That there are none is not known where the servers failed at this family.
+                if let (true, Kind::A | Kind::Aaaa, Some(error)) = (addresses.is_empty(), asked.kind, &unsaid)
+                {
+                    return Decided::unresolved(error);
+                }
+                let answer = Answer { addresses, services, ttl, ..Answer::empty(Code::NoError, None) };
                 Decided { answer, refusal: None }
             }
             Err(refusal) => {
@@ -216,7 +219,7 @@ impl Egress {
         client: &Client,
         grant: &NameGrant,
         kind: Kind,
-    ) -> Result<(Resolution, Arc<[Service]>), ResolveError> {
+    ) -> Result<(Found, Arc<[Service]>), ResolveError> {
         let resolver = &self.parts.resolver;
         if let (Some(known), Kind::A | Kind::Aaaa) = (resolver.known(grant.lookup()), kind) {
             return Ok((known?, Arc::default()));
@@ -224,12 +227,12 @@ impl Egress {
         let Some(_turn) = self.turns.take(&client.sandbox, resolver.timeout()).await else {
             return Err(ResolveError::Timeout);
         };
-        let resolution = resolver.resolve(grant.lookup()).await?;
+        let found = resolver.resolve(grant.lookup()).await?;
         let services = match kind {
             Kind::A | Kind::Aaaa => Arc::default(),
             Kind::Https => resolver.resolve_services(grant.lookup()).await?,
         };
-        Ok((resolution, services))
+        Ok((found, services))
     }
 
     /// The services whose port may be reached, with those hints alone that are checked addresses.

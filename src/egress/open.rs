@@ -211,12 +211,12 @@ impl Egress {
     /// that slow names of one sandbox leave the servers to the others.
     pub(super) async fn look_up(&self, intent: &Intent, grant: &Grant) -> Result<Resolution, ResolveError> {
         if let Some(known) = self.parts.resolver.known(grant) {
-            return known;
+            return known.map(Resolution::from);
         }
         let Some(_turn) = self.turns.take(&intent.client.sandbox, self.parts.resolver.timeout()).await else {
             return Err(ResolveError::Timeout);
         };
-        self.parts.resolver.resolve(grant).await
+        self.parts.resolver.resolve(grant).await.map(Resolution::from)
     }
 
     async fn permit(&self, attempt: Attempt) -> Result<audit::Flow, Refused> {

@@ -92,6 +92,14 @@ pub enum ResolverError {
 pub struct Answer {
     /// All of them: whoever judges the answer judges it whole.
     pub addresses: Arc<[IpAddr]>,
+    /// Why nobody can say whether there are more: the servers failed at one family.
+    pub unsaid: Option<ResolveError>,
+}
+
+impl From<Answer> for Resolution {
+    fn from(answer: Answer) -> Self {
+        Self { addresses: answer.addresses.to_vec() }
+    }
 }
 
 /// Why a name has no addresses.
@@ -153,24 +161,22 @@ impl Resolver {
     ///
     /// # Errors
     /// See [`ResolveError`].
-    pub async fn resolve(&self, grant: &Grant) -> Result<Resolution, ResolveError> {
-        let addresses = match grant.host() {
-            Host::Name(name) => self.lookup(name.as_str()).await?.addresses.to_vec(),
-            Host::Address(address) => vec![*address],
-        };
-        Ok(Resolution { addresses })
+    pub async fn resolve(&self, grant: &Grant) -> Result<Answer, ResolveError> {
+        match grant.host() {
+            Host::Name(name) => self.lookup(name.as_str()).await,
+            Host::Address(address) => Ok(Answer::new([*address])),
+        }
     }
 
     /// What is known of a granted host without asking anybody.
     #[must_use]
-    pub fn known(&self, grant: &Grant) -> Option<Result<Resolution, ResolveError>> {
-        let found = match grant.host() {
-            Host::Address(address) => return Some(Ok(Resolution { addresses: vec![*address] })),
+    pub fn known(&self, grant: &Grant) -> Option<Result<Answer, ResolveError>> {
+        match grant.host() {
+            Host::Address(address) => Some(Ok(Answer::new([*address]))),
             Host::Name(name) => self
                 .fixed(name.as_str())
-                .or_else(|| self.cache.fresh(name.as_str(), Instant::now(), |stored| stored.value.clone()))?,
-        };
-        Some(found.map(|answer| Resolution { addresses: answer.addresses.to_vec() }))
+                .or_else(|| self.cache.fresh(name.as_str(), Instant::now(), |stored| stored.value.clone())),
+        }
     }
 
     /// How much longer the answer for a granted host may be remembered. Nothing for one that was not
@@ -329,7 +335,7 @@ impl Answer {
     fn new(addresses: impl IntoIterator<Item = IpAddr>) -> Self {
         let mut seen = HashSet::new();
         let addresses = addresses.into_iter().filter(|address| seen.insert(*address));
-        Self { addresses: addresses.collect() }
+        Self { addresses: addresses.collect(), unsaid: None }
     }
 }
 
@@ -375,7 +381,7 @@ fn combine(v6: Result<Extract, AskError>, v4: Result<Extract, AskError>) -> (Out
     }
     if !addresses.is_empty() {
         let most = if failure.is_some() { MAX_PARTIAL_TTL } else { MAX_TTL };
-        return (Ok(Answer::new(addresses)), life.min(most));
+        return (Ok(Answer { unsaid: failure, ..Answer::new(addresses) }), life.min(most));
     }
     match failure {
         Some(error) => (Err(error), FAILURE_TTL),

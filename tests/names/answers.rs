@@ -60,25 +60,31 @@ fn lives_are_clamped() {
 
 #[test]
 fn what_dns_does_not_know_is_told_as_such() {
+    let half_broken = Answer { aaaa_rcode: Some("SERVFAIL".to_owned()), ..Answer::address(PUBLIC.into()) };
     let dns = server(&[
         ("gone.allowed.test", Answer::rcode("NXDOMAIN")),
         ("empty.allowed.test", Answer::default()),
         ("broken.allowed.test", Answer::rcode("SERVFAIL")),
         ("silent.allowed.test", Answer::rcode("TIMEOUT")),
+        ("half.allowed.test", half_broken),
     ]);
     let egret = egret(&dns, TREE);
-    for (name, rcode, extended, reason) in [
-        ("gone.allowed.test", 3, None, "dns_not_found"),
-        ("empty.allowed.test", 0, None, "dns_not_found"),
-        ("broken.allowed.test", 2, Some(23), "dns_failed"),
-        ("silent.allowed.test", 2, Some(22), "dns_timeout"),
+    for (name, kind, rcode, extended, reason) in [
+        ("gone.allowed.test", A, 3, None, "dns_not_found"),
+        ("empty.allowed.test", A, 0, None, "dns_not_found"),
+        ("broken.allowed.test", A, 2, Some(23), "dns_failed"),
+        ("silent.allowed.test", A, 2, Some(22), "dns_timeout"),
+        // That it has no address of this family is more than anybody said.
+        ("half.allowed.test", AAAA, 2, Some(23), "dns_failed"),
+        ("half.allowed.test", AAAA, 2, Some(23), "dns_failed"),
     ] {
-        let answer = ask(egret.names, &Question::new(name, A));
+        let answer = ask(egret.names, &Question::new(name, kind));
         assert_eq!((answer.rcode, answer.records.len()), (rcode, 0), "{name}");
         assert_eq!(answer.error, extended.map(|code| (code, reason.to_owned())), "{name}");
         let record = last(&egret);
         assert_eq!((record["verdict"].as_str(), record["reason"].as_str()), (Some("allow"), Some(reason)));
     }
+    assert_eq!(ask(egret.names, &Question::new("half.allowed.test", A)).addresses(), [IpAddr::from(PUBLIC)]);
     // A name without an address of this family.
     let answer = ask(egret.names, &Question::new("www.allowed.test", AAAA));
     assert_eq!((answer.rcode, answer.records.len(), answer.error), (0, 0, None));
