@@ -126,7 +126,10 @@ async fn authorise(State(control): State<Arc<Control>>, request: Request, next: 
         return (StatusCode::MISDIRECTED_REQUEST, message).into_response();
     };
     let given = request.headers().get(header::AUTHORIZATION).map(|value| value.as_bytes());
-    let given = given.and_then(|value| value.strip_prefix(b"Bearer ")).unwrap_or_default();
+    let given = given.and_then(|value| value.split_at_checked(b"Bearer ".len()));
+    // A scheme is written in any case (RFC 9110 section 11.1).
+    let given = given.filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"Bearer "));
+    let given = given.map(|(_, token)| token).unwrap_or_default();
     if aws_lc_rs::constant_time::verify_slices_are_equal(given, token.as_bytes()).is_ok() {
         return next.run(request).await;
     }

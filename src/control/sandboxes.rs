@@ -17,7 +17,7 @@ use super::problem::{Problem, parameters};
 use crate::audit::Timestamp;
 use crate::egress::NotRegistered;
 use crate::identity::{Entry, Put, RegistryError, Wanted, WantedBody};
-use crate::ledger::{Notes, SandboxRow};
+use crate::ledger::{Notes, OTHERS, SandboxRow, UNKNOWN};
 
 /// Most sandboxes of one answer, and how many are told unless fewer are asked for.
 const MOST: usize = 1000;
@@ -67,6 +67,9 @@ async fn list(State(control): State<Arc<Control>>, RawQuery(query): RawQuery) ->
     let [limit, cursor] = parameters(query.as_deref(), ["limit", "cursor"])?;
     let limit = limit.as_deref().map_or(Ok(MOST), limit_value)?;
     let cursor = cursor.unwrap_or_default();
+    if ![UNKNOWN, OTHERS, ""].contains(&&*cursor) && !egret_policy::is_sandbox_id(&cursor) {
+        return Err(Problem::bad_request("cursor is the `next` of the answer before"));
+    }
     control.ledger.settle().await;
     let (ledger, after) = (control.ledger.clone(), cursor.clone());
     // One more than is told, to see whether there is more.

@@ -110,6 +110,19 @@ fn wrong_credentials() {
 }
 
 #[test]
+fn the_scheme_of_credentials_is_written_in_any_case() {
+    let (_origin, egret) = running();
+    for scheme in ["Bearer", "bearer", "BEARER"] {
+        let mut client = Client::connect(egret.control);
+        let host = egret.control;
+        client.send(format!(
+            "GET /v1/sandboxes/job HTTP/1.1\r\nHost: {host}\r\nAuthorization: {scheme} {TOKEN}\r\n\r\n"
+        ));
+        assert_eq!(client.final_response("GET").status, 200, "{scheme}");
+    }
+}
+
+#[test]
 fn parameters_that_no_resource_has() {
     let (_origin, egret) = running();
     let before = state(&egret);
@@ -121,6 +134,9 @@ fn parameters_that_no_resource_has() {
         ("GET", "/v1/sandboxes?limit=many", ""),
         ("GET", "/v1/sandboxes?limit=1&limit=2", ""),
         ("GET", "/v1/sandboxes?cursor=a&cursor=b", ""),
+        ("GET", "/v1/sandboxes?cursor=a%20b", ""),
+        ("GET", "/v1/sandboxes?cursor=%ff", ""),
+        ("GET", "/v1/sandboxes?cursor=../x", ""),
         ("GET", "/v1/sandboxes/job?since=1h", ""),
         ("GET", "/v1/sandboxes/job/domains?since=then", ""),
         ("GET", "/v1/decisions?limit=4097", ""),
