@@ -1,9 +1,11 @@
 //! The origin's response as it goes to the client: checked, filtered and framed anew.
 
+use std::io::ErrorKind;
 use std::pin::Pin;
 use std::task::Poll;
 
 use bytes::{Buf, Bytes, BytesMut};
+use egret_policy::Reason;
 use http::header::{CONNECTION, CONTENT_LENGTH, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use http_body::{Body, Frame as BodyFrame};
@@ -118,21 +120,25 @@ impl Reply {
 
     /// Encodes a frame: the bytes for the client, with the head if that was not taken, the number
     /// of payload bytes in them, and whether they are the last.
-    pub(super) fn encode(&mut self, frame: NextFrame) -> Result<(Piece, usize, bool), String> {
+    ///
+    /// # Errors
+    /// The body breaks off: why, and words for the record.
+    pub(super) fn encode(&mut self, frame: NextFrame) -> Result<(Piece, usize, bool), (Reason, String)> {
+        let ours = |error: &dyn std::fmt::Display| (Reason::UpstreamClosed, error.to_string());
         let frame = match frame {
             None => {
                 let mut out = self.take_head();
                 let trailers = std::mem::take(&mut self.trailers);
-                self.encoder.finish(&mut out, fields_of(&trailers)).map_err(|e| e.to_string())?;
+                self.encoder.finish(&mut out, fields_of(&trailers)).map_err(|error| ours(&error))?;
                 return Ok((Piece { head: out, frame: None }, 0, true));
             }
-            Some(Err(error)) => return Err(error.to_string()),
+            Some(Err(error)) => return Err(fault(&error)),
             Some(Ok(frame)) => frame,
         };
         match frame.into_data() {
             Ok(data) => {
                 let payload = data.len();
-                let frame = Some(self.encoder.encode(data).map_err(|e| e.to_string())?);
+                let frame = Some(self.encoder.encode(data).map_err(|error| ours(&error))?);
                 Ok((Piece { head: self.take_head(), frame }, payload, false))
             }
             Err(other) => {
@@ -166,6 +172,18 @@ impl Reply {
             }
         }
     }
+}
+
+/// Why a body can't be read on: its framing is not HTTP, or the connection has ended.
+fn fault(error: &hyper::Error) -> (Reason, String) {
+    let cause = std::error::Error::source(error);
+    let io = cause.and_then(|cause| cause.downcast_ref::<std::io::Error>());
+    let reason = match io.map(std::io::Error::kind) {
+        Some(ErrorKind::InvalidInput | ErrorKind::InvalidData) => Reason::UpstreamProtocol,
+        _ => Reason::UpstreamClosed,
+    };
+    let words = io.map_or_else(|| error.to_string(), |io| format!("{error}: {io}"));
+    (reason, words)
 }
 
 /// The 101 of an origin that agrees to speak WebSocket.
@@ -259,6 +277,13 @@ fn fields_of(trailers: &Trailers) -> impl Iterator<Item = (&str, &[u8])> {
 pub(super) struct Piece {
     head: BytesMut,
     frame: Option<Frame>,
+}
+
+impl Piece {
+    /// Does it begin the response? Then the client has got nothing of it yet.
+    pub(super) fn has_head(&self) -> bool {
+        !self.head.is_empty()
+    }
 }
 
 impl Buf for Piece {

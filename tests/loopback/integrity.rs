@@ -136,6 +136,43 @@ fn a_slow_reader_gets_all_of_an_answer_whose_origin_is_gone() {
 }
 
 #[test]
+fn a_body_that_breaks_off_is_recorded_with_its_cause() {
+    const CHUNKED: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n";
+    let cases = [
+        (format!("{CHUNKED}ZZ\r\n"), "upstream_protocol"),
+        (format!("{CHUNKED}1ffffffffffffffff\r\n"), "upstream_protocol"),
+        (format!("{CHUNKED}3\r\nabcd"), "upstream_protocol"),
+        (CHUNKED.to_owned(), "upstream_closed"),
+        (format!("{CHUNKED}3\r\nab"), "upstream_closed"),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhello".to_owned(), "upstream_closed"),
+    ];
+    for (answer, reason) in cases {
+        let told = answer.clone();
+        let origin = Origin::start(move |visit| {
+            visit.head()?;
+            visit.send(&told)?;
+            visit.finish()
+        });
+        let (egret, authority) = front(&origin);
+        let mut client = Client::connect(egret.proxy);
+        client.send(get(&authority, "/"));
+        let got = client.until_end();
+        assert!(
+            got.windows(5).any(|octets| octets == b"hello") && !got.ends_with(b"0\r\n\r\n"),
+            "{answer:?}"
+        );
+        wait_for("the close record", Duration::from_secs(10), || !egret.events("close").is_empty());
+        let close = egret.events("close").remove(0);
+        assert_eq!(
+            (close["status"].as_u64(), close["reason"].as_str()),
+            (Some(200), Some(reason)),
+            "{answer:?}"
+        );
+        assert!(close["error"].as_str().is_some_and(|words| !words.is_empty()), "{close}");
+    }
+}
+
+#[test]
 fn half_closed_tunnels_finish_and_leave_nothing_open() {
     let origin = Origin::start(|visit| {
         let mut got = Vec::new();

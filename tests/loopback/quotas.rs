@@ -169,3 +169,37 @@ fn a_quota_of_bytes_cuts_what_is_open_and_counts_to_the_byte() {
         assert_eq!(ask(&egret, "127.0.0.2", "CONNECT", connect(&authority)).0.status, 200, "another sandbox");
     }
 }
+
+#[test]
+fn a_body_that_no_longer_fits_is_a_refusal_unless_its_beginning_has_left() {
+    let origin = Origin::start(|visit| {
+        while let Some(request) = visit.request()? {
+            let length: usize = request.path()[1..].parse().unwrap();
+            let body = "z".repeat(length);
+            visit.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{body}"))?;
+        }
+        Ok(())
+    });
+    let authority = format!("a.test:{}", origin.port());
+    for limit in ["bytes_down", "bytes"] {
+        let egret = limited(&origin, &format!("{limit} = \"100/h\""));
+        let get = |length: usize| get(&authority, &format!("/{length}"));
+        assert_eq!(ask(&egret, "127.0.0.1", "GET", get(60)).0.body.len(), 60);
+        let mut client = Client::connect_from("127.0.0.1", egret.proxy);
+        client.send(get(41).replacen("\r\n", "\r\nConnection: close\r\n", 1));
+        let answer = String::from_utf8(client.until_end()).unwrap();
+        wait_for("the close record", LIMIT, || egret.events("close").len() == 2);
+        let close = egret.events("close").remove(1);
+        assert_eq!(close["reason"], "quota_exceeded");
+        if answer.starts_with("HTTP/1.1 200 ") {
+            // Its head had left before the body was there.
+            assert!(answer.matches('z').count() <= 40, "{answer}");
+        } else {
+            assert!(answer.starts_with("HTTP/1.1 429 egret quota_exceeded\r\n"), "{answer}");
+            let wait = answer.split("\r\nRetry-After: ").nth(1).and_then(|rest| rest.split("\r\n").next());
+            assert!(wait.is_some_and(|text| (3500..=3600).contains(&text.parse().unwrap())), "{answer}");
+            assert_eq!((&close["status"], &close["bytes_down"]), (&json!(429), &json!(0)));
+        }
+        refused(&ask(&egret, "127.0.0.1", "GET", get(0)).0, "quota_exceeded");
+    }
+}

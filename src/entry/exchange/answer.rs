@@ -90,13 +90,16 @@ impl Run<'_> {
             };
             let (mut piece, payload, last) = match reply.encode(frame) {
                 Ok(encoded) => encoded,
-                Err(error) => {
+                Err((reason, error)) => {
                     // What came before the fault is delivered, and the fault stays visible.
                     let _ = write_all(stream, &mut reply.take_head()).await;
-                    return cut(Reason::UpstreamClosed, Some(error), reply.on_abort());
+                    return cut(reason, Some(error), reply.on_abort());
                 }
             };
             if !self.counters.take_down(payload) {
+                if piece.has_head() {
+                    return Outcome::Failed { reason: Reason::QuotaExceeded, error: None };
+                }
                 return cut(Reason::QuotaExceeded, None, reply.on_abort());
             }
             let written = tokio::select! {
