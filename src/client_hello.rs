@@ -1,10 +1,15 @@
 //! Reads the first TLS message of a tunnel, so that the name inside can be
-//! compared with the host the client asked for.
+//! compared with the host the client asked for; and sees whether the server asks
+//! for it once more.
 //!
 //! Pure: bytes in, verdict out. It never answers, never decrypts, never changes
 //! the bytes (the caller forwards exactly what it received), and never decides
 //! policy. It is stricter than a TLS server needs to be: what two servers could
 //! read differently is refused rather than guessed at.
+
+mod retry;
+
+pub use retry::{AnswerReader, LeadingRecords};
 
 /// Most handshake bytes that are collected before the hello is refused. Real
 /// hellos with post-quantum key shares are around 2 KiB.
