@@ -7,6 +7,7 @@ mod errand;
 mod exchange;
 mod floods;
 mod flow;
+mod hello;
 mod identify;
 mod live;
 mod names;

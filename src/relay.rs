@@ -2,9 +2,9 @@
 //! both sides have ended or a limit is reached.
 //!
 //! It never looks at a byte, never opens a socket and never writes a record: it
-//! returns a [`Tally`]. An idle tunnel holds no buffer and no pipe. Memory is
-//! bounded by back-pressure: a side is not read while the other does not take
-//! what was read before.
+//! returns a [`Tally`]. Who has to look at the first bytes gives it a [`Gate`]. An
+//! idle tunnel holds no buffer and no pipe. Memory is bounded by back-pressure: a
+//! side is not read while the other does not take what was read before.
 
 mod clock;
 mod pipe;
@@ -92,6 +92,19 @@ impl Meter for () {
     fn give_back(&self, _: Direction, _: usize) {}
 }
 
+/// Stands at the beginning of a tunnel: sees what the upstream sends, and says what of the client passes.
+/// The limits, the meter and the end of either side hold as ever.
+pub trait Gate<T>: Send {
+    /// The upstream has sent these bytes, which go to the client whatever they are; none are its end.
+    fn answered(&mut self, bytes: &[u8]);
+
+    /// What the client sends next and may go to the upstream; no bytes are its end. `None` opens the
+    /// gate for good. An error ends the tunnel with [`End::Refused`].
+    ///
+    /// Asked again whenever the tunnel's task wakes; so what the upstream sends needs no waker.
+    fn poll_next(&mut self, cx: &mut Context<'_>, client: &Stream) -> Poll<Result<Option<Bytes>, T>>;
+}
+
 /// Why a tunnel ended.
 #[derive(Debug)]
 pub enum End<T> {
@@ -111,6 +124,8 @@ pub enum End<T> {
     Exhausted,
     /// The stop signal fired, with its reason.
     Stopped(T),
+    /// The [`Gate`] did not let the client through, for this reason.
+    Refused(T),
 }
 
 /// What a finished tunnel moved, in bytes as in [`Counters`], and why it ended.
@@ -130,10 +145,12 @@ pub struct Tally<T> {
 /// What is cut short must not look whole: a client whose TLS broke off is passed on
 /// as a reset, and a client with TLS reads its end only after both sides had theirs.
 ///
+/// Bytes of the client behind `early_up` wait for the `gate`, where there is one.
 /// `stop` ends the tunnel at once; dropping the future does so without a tally.
 /// The future must be polled within a tokio runtime with I/O and time.
 pub fn relay<M: Meter, T>(
     tunnel: Tunnel,
+    mut gate: Option<Box<dyn Gate<T>>>,
     limits: Limits,
     counters: Arc<Counters>,
     meter: M,
@@ -154,11 +171,12 @@ pub fn relay<M: Meter, T>(
             meter: &meter,
             up: &mut up,
             down: &mut down,
+            gate: &mut gate,
             failure: None,
         };
         let end = run(&mut copy, &mut clock, &mut stop).await;
         // These fail only if the connection is gone already.
-        if client.plain().is_none() && matches!(end, End::ClientError(_)) {
+        if client.plain().is_none() && matches!(end, End::ClientError(_) | End::Refused(_)) {
             let _ = rustix::net::sockopt::set_socket_linger(upstream.socket(), Some(Duration::ZERO));
         } else {
             let _ = rustix::net::shutdown(upstream.socket(), Shutdown::Write);
@@ -171,7 +189,7 @@ pub fn relay<M: Meter, T>(
 /// Drives both directions, the clock and the stop signal until one of them ends
 /// the tunnel.
 async fn run<M: Meter, T>(
-    copy: &mut Copy<'_, M>,
+    copy: &mut Copy<'_, M, T>,
     clock: &mut Clock,
     mut stop: impl Future<Output = T> + Unpin,
 ) -> End<T> {
@@ -263,24 +281,27 @@ enum Side {
 }
 
 /// Both directions of a running tunnel.
-struct Copy<'a, M> {
+struct Copy<'a, M, T> {
     client: &'a Stream,
     upstream: &'a Stream,
     counters: &'a Counters,
     meter: &'a M,
     up: &'a mut Pump,
     down: &'a mut Pump,
+    gate: &'a mut Option<Box<dyn Gate<T>>>,
     /// The first failed write. What the failed side had sent is still delivered.
     failure: Option<(Side, io::Error)>,
 }
 
-impl<M: Meter> Copy<'_, M> {
-    fn poll<T>(&mut self, cx: &mut Context<'_>) -> Poll<End<T>> {
+impl<M: Meter, T> Copy<'_, M, T> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End<T>> {
+        // What comes down may open the gate for what goes up.
         for direction in [Direction::Down, Direction::Up] {
-            let (pump, lane, source, sink) = self.split(direction);
-            match pump.poll(cx, &lane) {
+            let (pump, mut lane, source, sink) = self.split(direction);
+            match pump.poll(cx, &mut lane) {
                 Poll::Pending | Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(Fault::Exhausted)) => return Poll::Ready(End::Exhausted),
+                Poll::Ready(Err(Fault::Refused(why))) => return Poll::Ready(End::Refused(why)),
                 Poll::Ready(Err(Fault::Read(error))) => {
                     return Poll::Ready(self.fail(source, error));
                 }
@@ -300,7 +321,7 @@ impl<M: Meter> Copy<'_, M> {
     }
 
     /// One direction: its pump, its lane, the side it reads and the side it writes.
-    fn split(&mut self, direction: Direction) -> (&mut Pump, Lane<'_, M>, Side, Side) {
+    fn split(&mut self, direction: Direction) -> (&mut Pump, Lane<'_, M, T>, Side, Side) {
         let (pump, from, to, sent, source, sink) = match direction {
             Direction::Up => {
                 (&mut *self.up, self.client, self.upstream, &self.counters.up, Side::Client, Side::Upstream)
@@ -314,12 +335,12 @@ impl<M: Meter> Copy<'_, M> {
                 Side::Client,
             ),
         };
-        let lane = Lane { from, to, sent, meter: self.meter, direction };
+        let lane = Lane { from, to, sent, meter: self.meter, gate: self.gate, direction };
         (pump, lane, source, sink)
     }
 
     /// The end by a failure of `side`, unless an earlier one is known.
-    fn fail<T>(&mut self, side: Side, error: io::Error) -> End<T> {
+    fn fail(&mut self, side: Side, error: io::Error) -> End<T> {
         match self.failure.take().unwrap_or((side, error)) {
             (Side::Client, error) => End::ClientError(error),
             (Side::Upstream, error) => End::UpstreamError(error),
@@ -328,8 +349,8 @@ impl<M: Meter> Copy<'_, M> {
 
     /// The end by a broken connection from which nothing more will be read. One
     /// that is still read ends by its own read error, after its last bytes.
-    fn end_if_unread<T>(&mut self, broken: Broken) -> Option<End<T>> {
-        let (side, stream) = if broken.client && self.up.ended() {
+    fn end_if_unread(&mut self, broken: Broken) -> Option<End<T>> {
+        let (side, stream) = if broken.client && (self.up.ended() || self.gate.is_some()) {
             (Side::Client, self.client)
         } else if broken.upstream && self.down.ended() {
             (Side::Upstream, self.upstream)

@@ -151,7 +151,7 @@ impl Exchange {
             relay::Tunnel { client: client.0, upstream: origin.0, early_up: client.1, early_down: origin.1 };
         let limits = relay_limits(&redial.route);
         let counters = Arc::clone(&watch.counters);
-        let tally = relay::relay(tunnel, limits, counters, permit.meter(), Box::pin(stop.wait())).await;
+        let tally = relay::relay(tunnel, None, limits, counters, permit.meter(), Box::pin(stop.wait())).await;
         watch.end(tally.end, Some(status));
     }
 }

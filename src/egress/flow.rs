@@ -13,6 +13,19 @@ use crate::relay::{self, Counters, End};
 /// How long one side of a tunnel may be silent after the other has ended.
 const HALF_CLOSED: Duration = Duration::from_secs(60);
 
+/// Why what was permitted has to end.
+#[derive(Debug)]
+pub(super) struct Cause {
+    pub(super) reason: Reason,
+    pub(super) detail: Option<String>,
+}
+
+impl From<Reason> for Cause {
+    fn from(reason: Reason) -> Self {
+        Self { reason, detail: None }
+    }
+}
+
 /// Records the end of relayed bytes, with what had passed, even if the task is dropped.
 pub(super) struct FlowWatch {
     pub(super) flow: Option<Flow>,
@@ -26,7 +39,7 @@ impl FlowWatch {
     }
 
     /// The relay is over.
-    pub(super) fn end(mut self, end: End<Reason>, status: Option<u16>) {
+    pub(super) fn end(mut self, end: End<impl Into<Cause>>, status: Option<u16>) {
         let (reason, error) = match end {
             End::Finished => (Reason::Allowed, None),
             End::ClientError(error) => (Reason::ClientCancel, Some(error.to_string())),
@@ -35,7 +48,10 @@ impl FlowWatch {
             End::HalfClosed => (Reason::IdleTimeout, Some("half-closed without progress".to_owned())),
             End::Lifetime => (Reason::LifetimeExceeded, None),
             End::Exhausted => (Reason::QuotaExceeded, None),
-            End::Stopped(reason) => (reason, None),
+            End::Stopped(cause) | End::Refused(cause) => {
+                let Cause { reason, detail } = cause.into();
+                (reason, detail)
+            }
         };
         self.record(reason, error, status);
     }

@@ -15,7 +15,7 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 
 use super::pipe::Pipe;
-use super::{Direction, Meter};
+use super::{Direction, Gate, Meter};
 use crate::stream::Stream;
 
 /// Size of the shared buffer, and so of the largest copy that is ever held.
@@ -28,21 +28,23 @@ thread_local! {
     static BUFFER: RefCell<Box<[u8]>> = RefCell::new(vec![0; SCRATCH].into());
 }
 
-/// Where a pump reads and writes, and who counts.
-pub(super) struct Lane<'a, M> {
+/// Where a pump reads and writes, who counts, and who looks on.
+pub(super) struct Lane<'a, M, T> {
     pub(super) from: &'a Stream,
     pub(super) to: &'a Stream,
     pub(super) sent: &'a AtomicU64,
     pub(super) meter: &'a M,
+    pub(super) gate: &'a mut Option<Box<dyn Gate<T>>>,
     pub(super) direction: Direction,
 }
 
 /// Why a direction cannot go on.
 #[derive(Debug)]
-pub(super) enum Fault {
+pub(super) enum Fault<T> {
     Read(io::Error),
     Write(io::Error),
     Exhausted,
+    Refused(T),
 }
 
 /// Bytes that were read and not written yet.
@@ -112,7 +114,7 @@ impl Pump {
     }
 
     /// Gives back what the meter granted in vain.
-    pub(super) fn settle<M: Meter>(&mut self, lane: &Lane<'_, M>) {
+    pub(super) fn settle<M: Meter, T>(&mut self, lane: &Lane<'_, M, T>) {
         if self.granted > 0 {
             let unused = std::mem::take(&mut self.granted);
             lane.meter.give_back(lane.direction, unused);
@@ -120,11 +122,11 @@ impl Pump {
     }
 
     /// Moves bytes until a socket is not ready. Ready when the direction is over.
-    pub(super) fn poll<M: Meter>(
+    pub(super) fn poll<M: Meter, T>(
         &mut self,
         cx: &mut Context<'_>,
-        lane: &Lane<'_, M>,
-    ) -> Poll<Result<(), Fault>> {
+        lane: &mut Lane<'_, M, T>,
+    ) -> Poll<Result<(), Fault<T>>> {
         self.reads = false;
         for _ in 0..STEPS {
             match (self.stage, &self.held) {
@@ -136,6 +138,17 @@ impl Pump {
                 }
                 (Stage::Running, Held::Nothing) => {
                     ready!(lane.to.poll_flush(cx)).map_err(Fault::Write)?;
+                    if let (Some(gate), Direction::Up) = (&mut *lane.gate, lane.direction) {
+                        match ready!(gate.poll_next(cx, lane.from)).map_err(Fault::Refused)? {
+                            Some(end) if end.is_empty() => {
+                                *lane.gate = None;
+                                self.stage = Stage::Ending;
+                            }
+                            Some(bytes) => self.held = Held::Copied(bytes),
+                            None => *lane.gate = None,
+                        }
+                        continue;
+                    }
                     self.reads = true;
                     ready!(lane.from.poll_read_ready(cx)).map_err(Fault::Read)?;
                     self.reads = false;
@@ -153,8 +166,9 @@ impl Pump {
         Poll::Pending
     }
 
-    fn read<M: Meter>(&mut self, lane: &Lane<'_, M>) -> Result<(), Fault> {
+    fn read<M: Meter, T>(&mut self, lane: &mut Lane<'_, M, T>) -> Result<(), Fault<T>> {
         if self.bulk
+            && lane.gate.is_none()
             && let (Some(from), Some(_)) = (lane.from.plain(), lane.to.plain())
             && self.splice_in(from).map_err(Fault::Read)?
         {
@@ -186,15 +200,19 @@ impl Pump {
     }
 
     /// Reads into the shared buffer and writes from it; a rest is held.
-    fn copy<M: Meter>(&mut self, lane: &Lane<'_, M>, buffer: &mut [u8]) -> Result<(), Fault> {
+    fn copy<M: Meter, T>(&mut self, lane: &mut Lane<'_, M, T>, buffer: &mut [u8]) -> Result<(), Fault<T>> {
         let Some(count) = self.read_once(lane.from, buffer).map_err(Fault::Read)? else {
             return Ok(());
         };
-        if count == 0 {
+        let data = buffer.get(..count).unwrap_or_default();
+        if let Some(gate) = lane.gate {
+            // Of the upstream: the client is read by the gate.
+            gate.answered(data);
+        }
+        if data.is_empty() {
             self.stage = Stage::Ending;
             return Ok(());
         }
-        let data = buffer.get(..count).unwrap_or_default();
         let allowed = self.grant(lane, count)?;
         let written = match lane.to.try_write(data.get(..allowed).unwrap_or(data)) {
             Ok(written) => written,
@@ -225,7 +243,7 @@ impl Pump {
         Ok(count)
     }
 
-    fn write_held<M: Meter>(&mut self, lane: &Lane<'_, M>) -> Result<(), Fault> {
+    fn write_held<M: Meter, T>(&mut self, lane: &Lane<'_, M, T>) -> Result<(), Fault<T>> {
         let allowed = self.grant(lane, self.held.len())?;
         let to = lane.to;
         let result = match &self.held {
@@ -250,7 +268,7 @@ impl Pump {
     }
 
     /// How many of `want` bytes may be written now.
-    fn grant<M: Meter>(&mut self, lane: &Lane<'_, M>, want: usize) -> Result<usize, Fault> {
+    fn grant<M: Meter, T>(&mut self, lane: &Lane<'_, M, T>, want: usize) -> Result<usize, Fault<T>> {
         if self.granted == 0 {
             self.granted = lane.meter.take(lane.direction, want).min(want);
         }
@@ -260,7 +278,7 @@ impl Pump {
         }
     }
 
-    fn wrote<M>(&mut self, lane: &Lane<'_, M>, count: usize) {
+    fn wrote<M, T>(&mut self, lane: &Lane<'_, M, T>, count: usize) {
         self.granted = self.granted.saturating_sub(count);
         self.progress |= count > 0;
         let count = u64::try_from(count).unwrap_or(u64::MAX);

@@ -1,4 +1,6 @@
 #![allow(clippy::disallowed_methods, reason = "the peers of a tunnel under test")]
+mod gate;
+
 use std::future::pending;
 use std::sync::LazyLock;
 
@@ -44,6 +46,19 @@ async fn rig_with<M>(limits: Limits, meter: M, up: &'static [u8], down: &'static
 where
     M: Meter + Send + Sync + 'static,
 {
+    rig_of(limits, meter, None, up, down).await
+}
+
+async fn rig_of<M>(
+    limits: Limits,
+    meter: M,
+    gate: Option<Box<dyn Gate<&'static str>>>,
+    up: &'static [u8],
+    down: &'static [u8],
+) -> Rig
+where
+    M: Meter + Send + Sync + 'static,
+{
     let (client, client_end) = connection().await;
     let (origin, upstream_end) = connection().await;
     // Else the kernel may buffer tens of megabytes, before and behind the relay.
@@ -64,7 +79,7 @@ where
             Err(_) => pending().await,
         }
     };
-    let relay = tokio::spawn(relay(tunnel, limits, counters.clone(), meter, Box::pin(stopped)));
+    let relay = tokio::spawn(relay(tunnel, gate, limits, counters.clone(), meter, Box::pin(stopped)));
     Rig { client, origin, counters, stop, relay }
 }
 
@@ -467,7 +482,7 @@ async fn the_future_is_small() {
     let (client, upstream) = connection().await;
     let tunnel = Tunnel { client: client.into(), upstream, early_up: Bytes::new(), early_down: Bytes::new() };
     let (_stop, stopped) = oneshot::channel::<()>();
-    let future = relay(tunnel, UNLIMITED, Arc::default(), (), stopped);
+    let future = relay(tunnel, None, UNLIMITED, Arc::default(), (), stopped);
     let size = size_of_val(&future);
     assert!(size <= 704, "{size} bytes");
 }

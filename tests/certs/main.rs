@@ -18,6 +18,7 @@ mod handshakes;
 mod identity;
 mod live;
 mod pki;
+mod retries;
 mod secure;
 mod setup;
 #[path = "../support/mod.rs"]

@@ -18,13 +18,17 @@ pub const NAME: &str = "origin.test";
 /// 127.0.0.1 is a sandbox by its address, 127.0.0.2 must have a token and 127.0.0.3 a certificate;
 /// `build-7` and others of that kind are sandboxes by their certificates, from anywhere.
 pub fn rules(origin: &Origin) -> String {
+    rules_for(origin.port())
+}
+
+/// The same for any server on this port.
+pub fn rules_for(port: u16) -> String {
     format!(
         "[dns]\nservers = [\"127.0.0.1:9\"]\nhosts = {{ \"{NAME}\" = [\"127.0.0.1\"] }}\n\n\
          [[sandbox]]\nid = \"by-source\"\nsource = [\"127.0.0.1\"]\npolicy = \"main\"\n\n\
          [[sandbox]]\nid = \"wants-{{cert}}\"\nsource = [\"127.0.0.3\"]\npolicy = \"main\"\nauth = \"cert\"\n\n\
          [[sandbox]]\nid = \"build-{{cert}}\"\npolicy = \"main\"\nauth = \"cert\"\n\n\
-         [[policy.main.allow]]\ndomains = [\"{NAME}\"]\naddresses = [\"127.0.0.1/32\"]\nports = [{}]\ntls = \"any\"\n",
-        origin.port(),
+         [[policy.main.allow]]\ndomains = [\"{NAME}\"]\naddresses = [\"127.0.0.1/32\"]\nports = [{port}]\ntls = \"any\"\n"
     )
 }
 

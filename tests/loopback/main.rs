@@ -18,6 +18,7 @@
 mod audit;
 mod crowd;
 mod heads;
+mod hellos;
 mod http;
 mod integrity;
 mod leaving;
