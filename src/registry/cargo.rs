@@ -1,16 +1,20 @@
-//! cargo: registries and replaced sources, of the environment and `config.toml` up the tree.
+//! cargo: registries and replaced sources, of the environment and `config.toml` up the tree, with what
+//! these include.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use toml::de::DeTable;
 
 use super::finding::{Ask, Fault, Origin, Reader};
 use super::machine::Text;
 use super::tables;
+use super::text::line_at;
 
 /// Most replacements of replacements that are followed.
 const DEEPEST: usize = 16;
+/// Most files that are read, included ones too: they may include each other.
+const MOST_FILES: usize = 100;
 const IN_GIT: &str = "its index is a git repository, so egret can't ask where its crates are";
 
 /// A text and where it stands.
@@ -30,6 +34,7 @@ struct Source {
 struct Settings {
     sources: BTreeMap<String, Source>,
     registries: BTreeMap<String, Value>,
+    files: usize,
 }
 
 pub(super) fn read(reader: &mut Reader<'_>) -> Result<(), Fault> {
@@ -42,9 +47,7 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Result<(), Fault> {
         }
     }
     for path in files(reader) {
-        let Some(file) = reader.text(&path)? else { continue };
-        let root = tables::parse(&file)?;
-        settings.take(reader, &file, root.get_ref());
+        settings.read(reader, &path)?;
     }
     settings.tell(reader);
     Ok(())
@@ -76,6 +79,40 @@ fn key(name: &str) -> String {
 }
 
 impl Settings {
+    /// Takes a file, and then what it includes, as the file's own values go first, and those of the last
+    /// file that it includes before those of the others. Is it there?
+    fn read(&mut self, reader: &Reader<'_>, path: &Path) -> Result<bool, Fault> {
+        let Some(file) = reader.text(path)? else { return Ok(false) };
+        self.files += 1;
+        if self.files > MOST_FILES {
+            return Err(file.fault(None, "more than 100 files; do they include each other?"));
+        }
+        let root = tables::parse(&file)?;
+        let root = root.get_ref();
+        self.take(reader, &file, root);
+        for item in tables::items(root, "include").into_iter().rev() {
+            let line = Some(line_at(&file.text, item.span().start));
+            let table = item.get_ref().as_table();
+            let named = match table {
+                Some(table) => tables::string(&file, table, "path"),
+                None => tables::at(&file, item),
+            };
+            let Some((named, _)) = named.filter(|(named, _)| named.ends_with(".toml")) else {
+                return Err(file.fault(line, "`include` takes paths that end in .toml"));
+            };
+            let optional = table.and_then(|table| table.get("optional"));
+            let optional = optional.and_then(|value| value.get_ref().as_bool()) == Some(true);
+            let other = match Path::new(named) {
+                absolute if absolute.is_absolute() => reader.machine.system(named),
+                near => path.parent().unwrap_or(path).join(near),
+            };
+            if !self.read(reader, &other)? && !optional {
+                return Err(file.fault(line, "it includes a file that is not there"));
+            }
+        }
+        Ok(true)
+    }
+
     fn take(&mut self, reader: &Reader<'_>, file: &Text, root: &DeTable<'_>) {
         for (name, table) in named(root, "registries") {
             if let Some((index, line)) = tables::string(file, table, "index") {

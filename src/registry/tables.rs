@@ -37,7 +37,14 @@ pub(super) fn strings<'a>(file: &Text, table: &'a DeTable<'_>, key: &str) -> Vec
     }
 }
 
-fn at<'a>(file: &Text, value: &'a Spanned<DeValue<'_>>) -> Option<At<'a>> {
+/// The items of a list, or the one that stands in its place.
+pub(super) fn items<'a, 'i>(table: &'a DeTable<'i>, key: &str) -> Vec<&'a Spanned<DeValue<'i>>> {
+    let Some(value) = table.get(key) else { return Vec::new() };
+    value.get_ref().as_array().map_or_else(|| vec![value], |list| list.iter().collect())
+}
+
+/// A text, if it is one, and its line.
+pub(super) fn at<'a>(file: &Text, value: &'a Spanned<DeValue<'_>>) -> Option<At<'a>> {
     Some((value.get_ref().as_str()?, line_at(&file.text, value.span().start)))
 }
 

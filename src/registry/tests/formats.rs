@@ -167,6 +167,47 @@ fn cargo_follows_replacements_to_their_end() {
 }
 
 #[test]
+fn cargo_reads_what_its_files_include() {
+    let sparse =
+        |name: &str, host: &str| format!("[registries.{name}]\nindex = \"sparse+https://{host}.example/\"\n");
+    let own = format!(
+        "include = [\n  \"first.toml\",\n  {{ path = \"../shared/second.toml\" }},\n  {{ path = \"none.toml\", optional = true }},\n  \"/etc/cargo/all.toml\",\n]\n{}",
+        sparse("a", "own")
+    );
+    let first = sparse("a", "no") + &sparse("b", "no") + &sparse("first", "first");
+    let second =
+        format!("include = [\"deep/third.toml\"]\n{}{}", sparse("b", "second"), sparse("d", "second-d"));
+    let third = sparse("b", "no") + &sparse("c", "third") + &sparse("d", "no");
+    let files = [
+        (".cargo/config.toml", own.as_str()),
+        (".cargo/first.toml", &first),
+        ("shared/second.toml", &second),
+        ("shared/deep/third.toml", &third),
+        ("/etc/cargo/all.toml", &sparse("e", "all")),
+        ("~/.cargo/config.toml", &(sparse("c", "no") + &sparse("home", "home"))),
+    ];
+    let (found, _) = setup(&files).found(Client::Cargo);
+    let hosts: Vec<_> = found.iter().map(|line| line.split(' ').next().unwrap()).collect();
+    let expected = ["own", "second", "third", "second-d", "all", "first", "home"];
+    assert_eq!(hosts, expected.map(|host| format!("https://{host}.example:443")));
+
+    // What cargo refuses is refused, with its line; and what never ends.
+    for (text, told) in [
+        ("include = [\n\"gone.toml\"]", ":2: it includes a file that is not there"),
+        ("\ninclude = [\"x.txt\"]", ":2: `include` takes paths that end in .toml"),
+        ("include = [{ optional = true }]", ":1: `include` takes paths that end in .toml"),
+        ("include = [7]", ":1: `include` takes paths that end in .toml"),
+        (
+            "include = [\"config.toml\", \"config.toml\"]",
+            ": more than 100 files; do they include each other?",
+        ),
+    ] {
+        let faults = setup(&[(".cargo/config.toml", text)]).read(Client::Cargo).unwrap_err();
+        assert!(faults[0].to_string().ends_with(&format!("/.cargo/config.toml{told}")), "{faults:?}");
+    }
+}
+
+#[test]
 fn apt_reads_lines_and_stanzas_and_no_proxies() {
     let files = [
         (
