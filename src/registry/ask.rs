@@ -60,7 +60,9 @@ impl Asker<'_> {
             Ask::Simple => self.simple(found).await,
             Ask::Links => {
                 let reply = self.get(found, &found.place, PAGE, DOCUMENT).await?;
-                self.take(found, index::files(&reply.body, &reply.place), "files");
+                if self.status(found, &reply) {
+                    self.take(found, index::files(&reply.body, &reply.place), "files");
+                }
                 Ok(())
             }
             Ask::Sparse => self.sparse(found).await,
@@ -72,7 +74,9 @@ impl Asker<'_> {
             }
             Ask::Mirrors => {
                 let reply = self.get(found, &found.place, ANY, BEGINNING).await?;
-                self.take(found, index::mirrors(&reply.body), "a mirror");
+                if self.status(found, &reply) {
+                    self.take(found, index::mirrors(&reply.body), "a mirror");
+                }
                 Ok(())
             }
             Ask::Images => self.images(found).await,
@@ -233,7 +237,8 @@ impl Asker<'_> {
         match reply.status {
             status if status.is_success() => return true,
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-                self.silent(found, "it asks for credentials, and egret sends none");
+                let client = found.origin.client.name();
+                self.silent(found, &format!("it asks for credentials, and egret sends none; if its files are on another host, observe one run of {client}, which has them, and learn (`egret learn`)"));
             }
             status => self.silent(found, &format!("it answers {}", status.as_u16())),
         }

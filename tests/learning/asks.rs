@@ -123,7 +123,10 @@ fn redirects_are_decided_one_by_one() {
 #[test]
 fn odd_answers_give_no_rules() {
     for (name, told) in [
-        ("secret", "it asks for credentials, and egret sends none"),
+        (
+            "secret",
+            "it asks for credentials, and egret sends none; if its files are on another host, observe one run of cargo, which has them, and learn (`egret learn`)",
+        ),
         ("broken", "it answers 500"),
         ("nothing", "it answers 404"),
         ("long", "its config.json can't be understood"),
@@ -152,4 +155,41 @@ fn only_trusted_certificates_count() {
     assert_eq!((untrusted.domains(), untrusted.tls.served().len()), (vec![INDEX], 0), "{}", untrusted.all);
     let why = untrusted.why();
     assert!(why[0].starts_with("TLS: ") || why[0].starts_with("no root certificates"), "{why:?}");
+}
+
+/// Whatever is asked for: a registry that wants credentials has its rule, and one line says what to do.
+#[test]
+fn every_kind_of_registry_may_want_credentials() {
+    let dir = tempfile::tempdir().unwrap();
+    let denies =
+        |_: &Request| Reply { status: 401, ..Reply::ok("<a href=\"http://pastebin.com/x\">login</a>") };
+    let site = Site::start(Arc::new(denies), None);
+    let url = format!("http://user:{SECRET}@{INDEX}:{}", site.port());
+    for (path, written) in [
+        ("root/.npmrc", format!("registry={url}/npm/\n")),
+        ("etc/pip.conf", format!("[global]\nindex-url = {url}/simple\nfind-links = {url}/links\n")),
+        ("etc/uv/uv.toml", format!("[[index]]\nurl = \"{url}/flat\"\nformat = \"flat\"\n")),
+        ("root/.cargo/config.toml", format!("[registries.corp]\nindex = \"sparse+{url}/crates/\"\n")),
+        ("etc/apt/sources.list", format!("deb mirror+{url}/mirrors.txt ./\ndeb {url}/debian ./\n")),
+    ] {
+        let file = dir.path().join(path);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, written).unwrap();
+    }
+    let config = format!("[dns]\nservers = [\"127.0.0.1:9\"]\nhosts = {{ \"{INDEX}\" = [\"127.0.0.1\"] }}\n");
+    std::fs::write(dir.path().join("egret.toml"), config).unwrap();
+    let args = ["--root", ".", "--config", "egret.toml", "--private", "127.0.0.0/8", "--json"];
+    let clients = [("npm", 1), ("pip", 2), ("uv", 1), ("cargo", 1), ("apt", 2)];
+    for (client, registries) in clients {
+        let output = import(dir.path(), &[&[client], &args[..]].concat(), &[]);
+        assert!(output.status.success(), "{output:?}");
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let told = format!("observe one run of {client}, which has them, and learn");
+        let why = report["not_asked"].as_array().unwrap();
+        let said = why.iter().filter(|entry| entry["why"].as_str().unwrap().contains(&told));
+        assert_eq!((said.count(), why.len()), (registries, registries), "{report}");
+        let rules = report["rules"].as_array().unwrap();
+        assert!(rules.iter().all(|rule| rule["domain"] == INDEX) && rules.len() == 1, "{report}");
+        assert!(!text(&output.stdout).contains(SECRET) && !text(&output.stderr).contains(SECRET));
+    }
 }
