@@ -22,12 +22,23 @@ pub enum Client {
     Maven,
     /// Docker.
     Docker,
+    /// Podman, and what reads its settings.
+    Podman,
 }
 
 impl Client {
     /// All of them.
-    pub const ALL: [Self; 8] =
-        [Self::Npm, Self::Pip, Self::Uv, Self::Cargo, Self::Apt, Self::Go, Self::Maven, Self::Docker];
+    pub const ALL: [Self; 9] = [
+        Self::Npm,
+        Self::Pip,
+        Self::Uv,
+        Self::Cargo,
+        Self::Apt,
+        Self::Go,
+        Self::Maven,
+        Self::Docker,
+        Self::Podman,
+    ];
 
     /// The name of its program.
     #[must_use]
@@ -41,6 +52,7 @@ impl Client {
             Self::Go => "go",
             Self::Maven => "maven",
             Self::Docker => "docker",
+            Self::Podman => "podman",
         }
     }
 
@@ -51,7 +63,7 @@ impl Client {
             Self::Npm => Some(&["npm", "config", "get", "registry"]),
             Self::Pip => Some(&["pip", "install", "--help"]),
             Self::Go => Some(&["go", "env", "GOPROXY", "GOSUMDB"]),
-            Self::Uv | Self::Cargo | Self::Apt | Self::Maven | Self::Docker => None,
+            Self::Uv | Self::Cargo | Self::Apt | Self::Maven | Self::Docker | Self::Podman => None,
         }
     }
 
@@ -69,6 +81,9 @@ impl Client {
             }
             Self::Maven => "`mvn help:effective-settings` prints what is set; rule set `java-maven` has it",
             Self::Docker => "rule set `docker-hub` has it",
+            Self::Podman => {
+                "`podman info` lists what it searches; rule set `docker-hub` has that of docker.io"
+            }
         }
     }
 }

@@ -1,9 +1,11 @@
 //! Docker: mirrors and insecure registries of the engine, and registries that the user logged in to.
 //! Of what was used to log in nothing is read.
 
+use std::path::Path;
+
 use serde_json::Value;
 
-use super::finding::{Ask, Fault, Reader};
+use super::finding::{Ask, Fault, Origin, Reader};
 use super::machine::Text;
 
 pub(super) fn read(reader: &mut Reader<'_>) -> Result<(), Fault> {
@@ -29,13 +31,24 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Result<(), Fault> {
         }
     }
     let folder = machine.env_path("DOCKER_CONFIG").unwrap_or_else(|| machine.home.join(".docker"));
-    let Some(file) = reader.text(&folder.join("config.json"))? else { return Ok(()) };
+    logged_in(reader, &folder.join("config.json"), |reader, registry, origin| {
+        reader.url(&with_scheme(registry, "https"), Ask::Images, origin);
+    })
+}
+
+/// Takes the names of the registries in a file of logins.
+pub(super) fn logged_in(
+    reader: &mut Reader<'_>,
+    path: &Path,
+    take: impl Fn(&mut Reader<'_>, &str, Origin),
+) -> Result<(), Fault> {
+    let Some(file) = reader.text(path)? else { return Ok(()) };
     let settings = parse(&file)?;
     for setting in ["auths", "credHelpers"] {
         let registries = settings.get(setting).and_then(Value::as_object);
         for registry in registries.into_iter().flat_map(|each| each.keys()) {
             let origin = reader.origin(&file.name, None, setting);
-            reader.url(&with_scheme(registry, "https"), Ask::Images, origin);
+            take(reader, registry, origin);
         }
     }
     Ok(())
@@ -51,6 +64,6 @@ fn texts<'a>(settings: &'a Value, key: &str) -> impl Iterator<Item = &'a str> {
     settings.get(key).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
 }
 
-fn with_scheme(place: &str, scheme: &str) -> String {
+pub(super) fn with_scheme(place: &str, scheme: &str) -> String {
     if place.contains("://") { place.to_owned() } else { format!("{scheme}://{place}") }
 }

@@ -19,6 +19,7 @@ mod maven;
 mod npm;
 mod pip;
 mod place;
+mod podman;
 mod report;
 mod tables;
 mod text;
@@ -52,6 +53,7 @@ pub fn read(machine: &Machine, clients: &[Client]) -> Result<Findings, Vec<Fault
             Client::Go => go::read(&mut reader),
             Client::Maven => maven::read(&mut reader),
             Client::Docker => docker::read(&mut reader),
+            Client::Podman => podman::read(&mut reader),
         };
         faults.extend(read.err());
     }
@@ -81,7 +83,7 @@ impl Findings {
                 None => reader.note(origin, "it does not name its index"),
             },
             Client::Go => go::answer(&mut reader, text, &origin),
-            Client::Uv | Client::Cargo | Client::Apt | Client::Maven | Client::Docker => {}
+            Client::Uv | Client::Cargo | Client::Apt | Client::Maven | Client::Docker | Client::Podman => {}
         }
     }
 }

@@ -386,3 +386,93 @@ fn clients_answer_for_themselves() {
     findings.take_answer(Client::Pip, "no such option");
     assert_eq!(findings.found.len(), 4);
 }
+
+#[test]
+fn podman_reads_its_main_file_and_those_dropped_in() {
+    let main = "unqualified-search-registries = [\"no.example\"]
+
+[[registry]]
+prefix = \"docker.io/library\"
+location = \"inside.example:5000/hub\"
+insecure = true
+
+[[registry.mirror]]
+location = \"mirror-0.example/library\"
+
+[[registry.mirror]]
+location = \"mirror-1.example/library\"
+insecure = true
+
+[[registry]]
+location = \"replaced.example\"
+
+[[registry]]
+prefix = \"*.wild.example\"
+
+[[registry]]
+location = \"blocked.example\"
+blocked = true
+
+[[registry.mirror]]
+location = \"no.example\"
+";
+    let dropped = "unqualified-search-registries = [\"quay.corp.example\", \"docker.io\"]
+[[registry]]
+prefix = \"replaced.example\"
+location = \"instead.example\"
+[aliases]
+\"alpine\" = \"alias.example/library/alpine\"
+";
+    let files = [
+        ("/etc/containers/registries.conf", main),
+        ("/etc/containers/registries.conf.d/10-corp.conf", dropped),
+        ("/etc/containers/registries.conf.d/old.conf.bak", "neither"),
+        ("~/.config/containers/registries.conf.d/own.conf", "[[registry]]\nlocation = \"own.example\"\n"),
+        (
+            "~/.config/containers/auth.json",
+            "{\"auths\": {\"login.example:8443/team\": {\"auth\": \"c2VjcmV0\"}, \"docker.io\": {}}}",
+        ),
+    ];
+    let setup = setup(&files);
+    let (etc, drop) = ("/etc/containers/registries.conf", "/etc/containers/registries.conf.d/10-corp.conf");
+    let expected = [
+        "https://own.example:443 ~/.config/containers/registries.conf.d/own.conf:2 registry".to_owned(),
+        format!("https://quay.corp.example:443 {drop}:1 unqualified-search-registries"),
+        format!("https://instead.example:443 {drop}:4 registry"),
+        format!("http://inside.example:5000 {etc}:5 registry"),
+        format!("https://inside.example:5000 {etc}:5 registry"),
+        format!("https://mirror-0.example:443 {etc}:9 mirror"),
+        format!("http://mirror-1.example:80 {etc}:12 mirror"),
+        format!("https://mirror-1.example:443 {etc}:12 mirror"),
+        "https://login.example:8443 ~/.config/containers/auth.json auths".to_owned(),
+    ];
+    assert_eq!(setup.found(Client::Podman), (expected.to_vec(), false));
+    let notes = setup.notes(Client::Podman).join("\n");
+    for told in ["docker.io is on other hosts", "a pattern", "it is blocked"] {
+        assert!(notes.contains(told), "{notes}");
+    }
+
+    // A file of the user's own goes in the place of the machine's, and takes its folder along.
+    setup.write("~/.config/containers/registries.conf", b"[registries.search]\nregistries = ['old.example']\n[registries.insecure]\nregistries = ['plain.example:5000']\n[registries.block]\nregistries = ['no.example']\n");
+    let hosts = |setup: &Setup| {
+        let (found, _) = setup.found(Client::Podman);
+        found.iter().map(|line| line.split(' ').next().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let logins = "https://login.example:8443";
+    assert_eq!(
+        hosts(&setup),
+        [
+            "https://own.example:443",
+            "https://old.example:443",
+            "http://plain.example:5000",
+            "https://plain.example:5000",
+            logins
+        ]
+    );
+    // The environment names another main file, and another one of logins.
+    setup.write("other.conf", b"unqualified-search-registries = ['other.example']");
+    let setup = setup.env("CONTAINERS_REGISTRIES_CONF", "other.conf").env("REGISTRY_AUTH_FILE", "none.json");
+    let expected =
+        ["https://own.example:443", "https://quay.corp.example:443", "https://instead.example:443"];
+    assert_eq!(hosts(&setup), expected);
+}

@@ -92,6 +92,20 @@ fn files(urls: &[String], secret: &str) -> Vec<(&'static str, String)> {
             "/etc/docker/daemon.json",
             format!("{{\"registry-mirrors\": [{}], \"insecure-registries\": [{}]}}", json(b), json(c)),
         ),
+        (
+            "~/.config/containers/registries.conf",
+            format!(
+                "unqualified-search-registries = [{}]\n[[registry]]\nprefix = {}\nlocation = {}\n[[registry.mirror]]\nlocation = {}\n",
+                json(a),
+                json(secret),
+                json(b),
+                json(c)
+            ),
+        ),
+        (
+            "~/.config/containers/auth.json",
+            format!("{{\"auths\": {{{}: {{\"auth\": {}}}}}}}", json(a), json(secret)),
+        ),
     ]
 }
 

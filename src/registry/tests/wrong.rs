@@ -68,6 +68,18 @@ fn every_format_has_its_errors_with_their_lines() {
             "/etc/docker/daemon.json:2: not JSON",
         ),
         (Client::Docker, "~/.docker/config.json", "[]", "~/.docker/config.json:1: not a JSON object"),
+        (
+            Client::Podman,
+            "/etc/containers/registries.conf.d/x.conf",
+            "a = 1\n[[registry]\n",
+            "/etc/containers/registries.conf.d/x.conf:2: not TOML",
+        ),
+        (
+            Client::Podman,
+            "~/.config/containers/auth.json",
+            "{\n\"auths\": hidden}",
+            "~/.config/containers/auth.json:2: not JSON",
+        ),
     ] {
         let faults = setup(&[(path, text)]).read(client).unwrap_err();
         let told_of: Vec<_> = faults.iter().map(ToString::to_string).collect();
