@@ -191,6 +191,8 @@ impl Limiter {
             if is_limited(&limits) {
                 let counted = self.counted(account);
                 counted.count(|sandbox, now| sandbox.admit(&limits, now))?;
+                // There is one, as a rule, and an idle tunnel keeps the room for it.
+                permit.shares.reserve_exact(1);
                 permit.shares.push(Share { counted, limits, accounts: Arc::clone(&self.accounts) });
             }
         }
