@@ -20,6 +20,7 @@ mod report;
 mod socket;
 mod surroundings;
 mod target;
+mod tls;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -29,6 +30,7 @@ use std::time::Duration;
 use clap::Args;
 use egret_policy::Problems;
 use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio_rustls::TlsConnector;
 
 use super::{BAD_INPUT, FAILED, OK, complain, files, say, show};
 use baseline::{Baseline, Known};
@@ -37,10 +39,11 @@ use decisions::Place;
 use environment::Environment;
 use expect::Expected;
 use outside::Outside;
-use proxy::{Proxy, ProxyUrl, UNKNOWN_NAME};
+use proxy::{NO_AUTHORITY, Proxy, ProxyUrl, UNKNOWN_NAME};
 use report::Report;
 use surroundings::Surroundings;
 use target::{Target, Way};
+use tls::TlsArgs;
 
 /// Direct attempts at a time; a host near by is one.
 const AT_A_TIME: usize = 32;
@@ -70,6 +73,8 @@ pub(super) struct ProbeArgs {
     /// The proxy, with user and token if it needs them [default: https_proxy, else http_proxy]
     #[arg(long, value_name = "URL")]
     proxy: Option<String>,
+    #[command(flatten)]
+    tls: TlsArgs,
     /// A URL or host:port that the policy allows; repeatable. With TLS it also serves to show that
     /// another server name is stopped
     #[arg(long, value_name = "PLACE")]
@@ -273,11 +278,26 @@ impl ProbeArgs {
             // What is wrong with it, the check of the environment says.
             (None, text) => text.and_then(|text| ProxyUrl::read(text).ok()),
         };
+        let connector = match (&url, self.tls.is_empty()) {
+            (Some(url), _) if url.is_tls() => self.tls.connector(),
+            (_, true) => Ok(None),
+            (..) => Err((
+                "--ca, --cert and --key are for an https:// proxy, and there is none".to_owned(),
+                BAD_INPUT,
+            )),
+        };
+        let connector = match connector {
+            Ok(connector) => connector,
+            Err((message, code)) => {
+                complain(&message);
+                return code;
+            }
+        };
         let patience = Duration::from_secs(self.timeout);
         let mut plan = Plan::default();
         environment.plan(url.as_ref(), named, &mut plan);
         engine::plan(&environment, patience, &mut plan);
-        let proxy = find_proxy(url.as_ref(), patience, &mut plan).await;
+        let proxy = find_proxy(url.as_ref(), connector, patience, &mut plan).await;
         let own = proxy.as_ref().map(|proxy| proxy.address).ok();
         let context = Arc::new(Context {
             patience,
@@ -333,13 +353,22 @@ impl ProbeArgs {
 }
 
 /// The proxy, if something answers there; adds the check that it is egret, and knows this sandbox.
-async fn find_proxy(url: Option<&ProxyUrl>, patience: Duration, plan: &mut Plan) -> Result<Proxy, String> {
+async fn find_proxy(
+    url: Option<&ProxyUrl>,
+    connector: Option<TlsConnector>,
+    patience: Duration,
+    plan: &mut Plan,
+) -> Result<Proxy, String> {
     let Some(url) = url else {
         let why = "there is no proxy to ask; name it with --proxy".to_owned();
         plan.known("proxy", "-", Outcome::unsupported(&why));
         return Err(why);
     };
-    let proxy = match Proxy::find(url, patience).await {
+    if url.is_tls() && connector.is_none() {
+        plan.known("proxy", url.place(), Outcome::unsupported(NO_AUTHORITY));
+        return Err(NO_AUTHORITY.to_owned());
+    }
+    let proxy = match Proxy::find(url, connector, patience).await {
         Ok(proxy) => proxy,
         Err(reach) => {
             plan.known("proxy", url.place(), Outcome::fail(reach.detail).of(reach.kind));

@@ -11,6 +11,7 @@
     reason = "a test may fail loudly, and opens its own sockets"
 )]
 
+mod encrypted;
 mod fake;
 mod lab;
 mod leaks;

@@ -36,6 +36,8 @@ pub(super) enum Kind {
     TimedOut,
     /// This machine's own firewall, or a lack of privileges.
     Permission,
+    /// Connected, but TLS with what is there failed.
+    Handshake,
     /// None of these, such as a lack of descriptors: says nothing about the network.
     Other,
 }
@@ -48,6 +50,7 @@ impl Kind {
             Self::Unreachable => "unreachable",
             Self::TimedOut => "timed out",
             Self::Permission => "not permitted",
+            Self::Handshake => "no TLS",
             Self::Other => "not tried",
         }
     }

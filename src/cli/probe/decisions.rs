@@ -10,6 +10,7 @@ use super::check::{Outcome, Plan, Verdict};
 use super::packet::client_hello;
 use super::proxy::{Answer, Proxy, UNKNOWN_NAME, refusal};
 use super::socket::Reach;
+use super::tls::Stream;
 
 /// What may be asked of the proxy: a URL or `host:port`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -253,7 +254,7 @@ enum Greeted {
     Failed(String),
 }
 
-async fn greet(proxy: &Proxy, tunnel: tokio::net::TcpStream, name: &str) -> Greeted {
+async fn greet(proxy: &Proxy, tunnel: Stream, name: &str) -> Greeted {
     let hello = match client_hello(name) {
         Ok(hello) => hello,
         Err(detail) => return Greeted::Failed(detail),

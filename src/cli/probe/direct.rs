@@ -44,7 +44,8 @@ pub(super) fn judge(way: Way, reach: Reach, known: Known) -> Outcome {
     let outcome = match (kind, known) {
         (Kind::Reached, Known::Reached) => Outcome::fail(detail).countered(),
         (Kind::Reached, _) => Outcome::fail(detail),
-        (Kind::Other, _) => Outcome::unsupported(detail),
+        // No target is spoken to in TLS, so a handshake says nothing of one.
+        (Kind::Other | Kind::Handshake, _) => Outcome::unsupported(detail),
         (_, Known::Not(why)) => Outcome::unsupported(format!("{detail}; {why}")),
         (_, Known::Reached) => Outcome::pass(detail).countered(),
         (Kind::Unreachable | Kind::Permission, Known::Nothing) => Outcome::pass(detail),

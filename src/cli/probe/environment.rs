@@ -68,7 +68,17 @@ impl Environment {
         }
         for (name, value) in set {
             match ProxyUrl::read(value) {
-                Ok(url) if url.place() == proxy.place() => {}
+                // A listener of the other kind on the same host is egret's too, but not on the same port.
+                Ok(url)
+                    if url.host == proxy.host
+                        && (url.port == proxy.port) == (url.is_tls() == proxy.is_tls()) => {}
+                Ok(url) if url.place() == proxy.place() => {
+                    let (wrong, right) = if url.is_tls() { ("https", "http") } else { ("http", "https") };
+                    return Outcome::fail(format!(
+                        "{name} speaks {wrong}:// to {}, where {right}:// is spoken",
+                        proxy.place()
+                    ));
+                }
                 Ok(url) => {
                     return Outcome::fail(format!(
                         "{name} leads to {}, not to {}",
@@ -76,7 +86,7 @@ impl Environment {
                         proxy.place()
                     ));
                 }
-                // A SOCKS or TLS listener of the same host is egret's too.
+                // And so is one for SOCKS.
                 Err(_) if host_of(value) == Some(&proxy.host) => {}
                 Err(error) => return Outcome::fail(format!("{name}: {error}")),
             }
@@ -215,8 +225,15 @@ mod tests {
         assert_eq!(check(&[], true), Verdict::Unsupported);
         assert_eq!(environment(&[]).points(&["http_proxy"], None, false).verdict, Verdict::Fail);
         assert_eq!(environment(&[]).points(&["http_proxy"], None, true).verdict, Verdict::Unsupported);
-        let tls = environment(&[("http_proxy", "https://egret:3128")]);
-        assert!(tls.points(&["http_proxy"], None, false).detail.contains("http_proxy: the probe speaks"));
+        // TLS is on a port of its own.
+        assert_eq!(check(&[("http_proxy", "https://egret:3128")], false), Verdict::Fail);
+        assert_eq!(
+            check(&[("http_proxy", "egret:3128"), ("HTTP_PROXY", "https://egret:3130")], false),
+            Verdict::Pass
+        );
+        assert_eq!(check(&[("http_proxy", "https://other:3130")], false), Verdict::Fail);
+        let socks = environment(&[("http_proxy", "socks5://egret:3128")]);
+        assert!(socks.points(&["http_proxy"], None, false).detail.contains("http_proxy: the probe speaks"));
     }
 
     #[test]

@@ -139,7 +139,7 @@ impl Seen {
             (Way::Icmp, Kind::Reached) => drop(self.signs.insert("answers echo requests")),
             (_, Kind::Reached) => drop(self.open.insert(target.to_string())),
             (_, Kind::Refused) => drop(self.signs.insert("refuses connections")),
-            (_, Kind::Other) => self.untried += 1,
+            (_, Kind::Other | Kind::Handshake) => self.untried += 1,
             (_, kind) => drop(self.kinds.insert(kind.as_str())),
         }
     }

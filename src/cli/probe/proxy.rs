@@ -9,14 +9,16 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use egret_policy::Reason;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsConnector;
 use url::Url;
 
 use super::check::{Kind, Outcome};
 use super::socket::{self, Reach, nothing};
+use super::tls::{Stream, Tls};
 
 /// A name that no rule allows, because nobody can have it (RFC 6761 section 6.4).
 pub(super) const UNKNOWN_NAME: &str = "egret-probe.invalid";
@@ -27,6 +29,9 @@ const AGAIN: usize = 3;
 const MOST_WAIT: Duration = Duration::from_secs(2);
 /// The proxy dials on its side, and has to give up earlier than we do.
 const PATIENCE_FACTOR: u32 = 3;
+/// Why an https:// proxy can't be asked.
+pub(super) const NO_AUTHORITY: &str =
+    "this machine has no authorities that the proxy's certificate could come from; name them with --ca";
 const LONGEST_HEAD: usize = 1 << 16;
 const MOST_FIELDS: usize = 256;
 
@@ -35,6 +40,8 @@ const MOST_FIELDS: usize = 256;
 pub(super) struct ProxyUrl {
     pub(super) host: String,
     pub(super) port: u16,
+    /// The name that its certificate must be for, if it is spoken to in TLS.
+    tls: Option<ServerName<'static>>,
     /// The value of `Proxy-Authorization`.
     authorization: Option<String>,
 }
@@ -43,6 +50,7 @@ pub(super) struct ProxyUrl {
 #[derive(Debug)]
 pub(super) struct Proxy {
     pub(super) address: SocketAddr,
+    tls: Option<Tls>,
     authorization: Option<String>,
     patience: Duration,
     turns: Semaphore,
@@ -65,21 +73,28 @@ impl ProxyUrl {
     pub(super) fn read(text: &str) -> Result<Self, String> {
         let whole = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
         let url = Url::parse(&whole).map_err(|error| format!("the proxy's URL can't be read: {error}"))?;
-        if url.scheme() != "http" {
+        if !matches!(url.scheme(), "http" | "https") {
             let scheme = url.scheme();
             return Err(format!(
-                "the probe speaks to http:// proxies, not to {scheme}://; name one with --proxy"
+                "the probe speaks to http:// and https:// proxies, not to {scheme}://; name one with --proxy"
             ));
         }
         let host = url.host_str().ok_or("the proxy's URL has no host")?;
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let tls = (url.scheme() == "https").then(|| ServerName::try_from(host.clone())).transpose();
+        let tls = tls.map_err(|_| "no certificate can be for the host of the proxy's URL")?;
         let user = unescape(url.username());
         let password = unescape(url.password().unwrap_or_default());
         let authorization = (!user.is_empty() || !password.is_empty()).then(|| {
             let pair = [user, b":".to_vec(), password].concat();
             format!("Basic {}", STANDARD.encode(pair))
         });
-        Ok(Self { host, port: url.port_or_known_default().unwrap_or(80), authorization })
+        Ok(Self { host, port: url.port_or_known_default().unwrap_or(80), tls, authorization })
+    }
+
+    /// Is the proxy spoken to in TLS?
+    pub(super) const fn is_tls(&self) -> bool {
+        self.tls.is_some()
     }
 
     /// Host and port, for comparison and for people.
@@ -102,17 +117,29 @@ fn unescape(text: &str) -> Vec<u8> {
 }
 
 impl Proxy {
-    /// The first address of the proxy's name that takes a connection.
+    /// The first address of the proxy's name that takes a connection. TLS with it is made for each
+    /// request, by the connector if it needs any.
     ///
     /// # Errors
     /// There is none.
-    pub(super) async fn find(url: &ProxyUrl, patience: Duration) -> Result<Self, Reach> {
+    pub(super) async fn find(
+        url: &ProxyUrl,
+        connector: Option<TlsConnector>,
+        patience: Duration,
+    ) -> Result<Self, Reach> {
+        let tls = match (url.tls.clone(), connector) {
+            (None, _) => None,
+            (Some(name), Some(connector)) => Some(Tls { connector, name }),
+            // In clear, a token would be given to whoever listens.
+            (Some(_), None) => return Err(Reach::new(Kind::Other, NO_AUTHORITY)),
+        };
         let mut last = Reach::new(Kind::Unreachable, "the proxy's name has no address");
         for address in socket::look_up(&url.host, url.port, patience).await? {
             match socket::connect(address, patience).await {
                 Ok(_) => {
                     return Ok(Self {
                         address,
+                        tls,
                         authorization: url.authorization.clone(),
                         patience: patience * PATIENCE_FACTOR,
                         turns: Semaphore::new(AT_A_TIME),
@@ -125,7 +152,7 @@ impl Proxy {
     }
 
     /// A CONNECT to an authority, which is sent as it stands; the connection, in case it is a tunnel.
-    pub(super) async fn connect(&self, authority: &str) -> Result<(Answer, TcpStream), Reach> {
+    pub(super) async fn connect(&self, authority: &str) -> Result<(Answer, Stream), Reach> {
         self.ask("CONNECT", authority, authority).await
     }
 
@@ -136,7 +163,7 @@ impl Proxy {
         self.ask("GET", url, authority).await.map(|(answer, _)| answer)
     }
 
-    async fn ask(&self, method: &str, target: &str, host: &str) -> Result<(Answer, TcpStream), Reach> {
+    async fn ask(&self, method: &str, target: &str, host: &str) -> Result<(Answer, Stream), Reach> {
         // A field that is malformed would be what is refused, and not the target.
         let plain = host.bytes().all(|b| b.is_ascii_alphanumeric() || b".-:[]_".contains(&b));
         let host = if plain { host } else { UNKNOWN_NAME };
@@ -158,10 +185,15 @@ impl Proxy {
         }
     }
 
-    async fn send(&self, request: &[u8]) -> Result<(Answer, TcpStream), Reach> {
+    async fn send(&self, request: &[u8]) -> Result<(Answer, Stream), Reach> {
         let exchange = async {
-            let mut stream = socket::connect(self.address, self.patience).await?;
+            let stream = socket::connect(self.address, self.patience).await?;
+            let mut stream = match &self.tls {
+                Some(tls) => tls.wrap(stream).await?,
+                None => Box::new(stream),
+            };
             stream.write_all(request).await?;
+            stream.flush().await?;
             let answer = read_answer(&mut stream).await?;
             Ok((answer, stream))
         };
@@ -169,10 +201,11 @@ impl Proxy {
     }
 
     /// Sends octets into a tunnel: the first ones that come back, none if it was closed.
-    pub(super) async fn through(&self, mut tunnel: TcpStream, octets: &[u8]) -> Result<Vec<u8>, Reach> {
+    pub(super) async fn through(&self, mut tunnel: Stream, octets: &[u8]) -> Result<Vec<u8>, Reach> {
         let talk = async {
             // Where the other side has closed already, reading says so.
             let _ = tunnel.write_all(octets).await;
+            let _ = tunnel.flush().await;
             let mut answer = vec![0; 1024];
             let length = tunnel.read(&mut answer).await.unwrap_or_default();
             answer.truncate(length);
@@ -183,7 +216,7 @@ impl Proxy {
 }
 
 /// Reads the head of an answer, octet by octet: what follows belongs to a tunnel.
-pub(super) async fn read_answer(stream: &mut TcpStream) -> io::Result<Answer> {
+pub(super) async fn read_answer(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Answer> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         if head.len() >= LONGEST_HEAD {
@@ -277,12 +310,14 @@ mod tests {
         assert_eq!(url.place(), "egret:3128");
         assert_eq!(url.authorization.unwrap(), format!("Basic {}", STANDARD.encode("box:ey.J+")));
         let url = ProxyUrl::read("[fd00::1]:3128").unwrap();
-        assert_eq!((url.place().as_str(), url.authorization), ("fd00::1:3128", None));
+        assert_eq!((url.place().as_str(), &url.authorization), ("fd00::1:3128", &None));
         assert_eq!(ProxyUrl::read("http://egret").unwrap().port, 80);
-        for wrong in ["", "https://egret:3128", "socks5://egret", "http://a:b:c", "http://"] {
+        let tls = ProxyUrl::read("https://box:t@[fd00::1]").unwrap();
+        assert_eq!((tls.place().as_str(), tls.is_tls(), url.is_tls()), ("fd00::1:443", true, false));
+        for wrong in ["", "https://-:3128", "socks5://egret", "http://a:b:c", "http://"] {
             assert!(ProxyUrl::read(wrong).is_err(), "{wrong}");
         }
-        let error = ProxyUrl::read("https://box:secret@egret").unwrap_err();
+        let error = ProxyUrl::read("socks5://box:secret@egret").unwrap_err();
         assert!(!error.contains("secret"), "{error}");
     }
 

@@ -49,6 +49,10 @@ impl From<io::Error> for Reach {
 /// What an error of the system says about the way there.
 fn kind(error: &io::Error) -> Kind {
     use io::ErrorKind as E;
+    // In TLS 1.3 a server judges a client's certificate after the client's part of the handshake.
+    if error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()) {
+        return Kind::Handshake;
+    }
     match error.kind() {
         E::ConnectionRefused | E::ConnectionReset | E::ConnectionAborted => Kind::Refused,
         // Without any address of the family there is no way either.
