@@ -20,6 +20,7 @@ mod registry;
 mod replace;
 mod rule_set;
 mod run;
+mod runtime;
 mod sandbox;
 mod schema;
 mod serve;

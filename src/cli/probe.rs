@@ -32,7 +32,7 @@ use egret_policy::Problems;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_rustls::TlsConnector;
 
-use super::{BAD_INPUT, FAILED, OK, complain, files, say, show};
+use super::{BAD_INPUT, FAILED, OK, complain, files, runtime, say, show};
 use baseline::{Baseline, Known};
 use check::{Outcome, Plan};
 use decisions::Place;
@@ -179,11 +179,10 @@ impl ProbeArgs {
         if problems.any_error() {
             return BAD_INPUT;
         }
-        let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()
-        {
+        let runtime = match runtime::start(2, |_| {}) {
             Ok(runtime) => runtime,
-            Err(error) => {
-                complain(&format!("no runtime: {error}"));
+            Err(message) => {
+                complain(&message);
                 return FAILED;
             }
         };

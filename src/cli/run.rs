@@ -11,7 +11,8 @@ use egret_policy::{Listeners, is_sandbox_id};
 use nix::errno::Errno;
 
 use super::nft::{NftError, rules, try_nft};
-use super::serve::{Bound, Proxy, in_runtime, start_log};
+use super::runtime::in_runtime;
+use super::serve::{Bound, Proxy, start_log};
 use super::{complain, learn, show, tell};
 use crate::audit::Tap;
 use crate::config::{self, ConfigSource, Files, Loaded, RunRules, RunSource};

@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
@@ -11,6 +11,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
+use super::runtime::{CLOSING, in_runtime};
 use super::{ConfigArgs, FAILED, OK, complain};
 use crate::audit::{self, Audit, PathKey, PathRecorder, Start, Tap};
 use crate::client_tls::ClientTls;
@@ -30,12 +31,6 @@ use crate::server::{self, Budget, Door, Server};
 /// What is logged where `EGRET_LOG` says nothing. The resolver library would let a hostile zone
 /// fill the log.
 const DEFAULT_LOG: &str = "info,hickory_net=off,hickory_proto=off,hickory_resolver=off";
-/// How long the last tasks may take to close their connections.
-const CLOSING: Duration = Duration::from_secs(2);
-/// Least threads of the runtime: one may be kept waiting by the audit file's disk.
-const LEAST_WORKERS: usize = 2;
-/// Threads beside: they write, wait, and do what blocks.
-const OTHER_THREADS: usize = 8;
 
 #[derive(Debug, Args)]
 pub(super) struct ServeArgs {
@@ -62,34 +57,6 @@ impl ServeArgs {
             }
         }
     }
-}
-
-/// Does something in a runtime of its own.
-pub(super) fn in_runtime<T>(work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
-    let workers = std::thread::available_parallelism().map_or(1, usize::from).max(LEAST_WORKERS);
-    room_for(workers + OTHER_THREADS)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build();
-    let runtime = runtime.map_err(|error| format!("no runtime: {error}"))?;
-    let done = runtime.block_on(work);
-    // What hangs in a system call is left behind.
-    runtime.shutdown_timeout(CLOSING);
-    done
-}
-
-/// Are so many threads to be had at once? The runtime panics where it gets none.
-fn room_for(threads: usize) -> Result<(), String> {
-    let gate = Mutex::new(());
-    std::thread::scope(|scope| {
-        let closed = gate.lock();
-        for _ in 0..threads {
-            let made = std::thread::Builder::new().spawn_scoped(scope, || drop(gate.lock()));
-            made.map_err(|error| {
-                format!("{threads} threads are needed, and can't be made: {error}; raise the limit on processes and threads (ulimit -u, or that of the container)")
-            })?;
-        }
-        drop(closed);
-        Ok(())
-    })
 }
 
 /// Diagnostics go to standard error: for people on a terminal, else as JSON.

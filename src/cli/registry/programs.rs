@@ -41,19 +41,22 @@ fn answer(line: &[&str], dir: &Path) -> Result<String, String> {
         .map_err(|error| error.to_string())?;
     let stdout = child.stdout.take().ok_or("it has no standard output")?;
     let (sender, receiver) = mpsc::channel();
-    thread::spawn(move || {
+    let reading = thread::Builder::new().spawn(move || {
         let mut octets = Vec::new();
         let read = stdout.take(LONGEST).read_to_end(&mut octets);
         // Nobody waits any more where the time is up.
         let _ = sender.send(read.map(|_| octets));
     });
-    let octets = receiver.recv_timeout(PATIENCE);
+    let octets = match reading {
+        Ok(_) => receiver.recv_timeout(PATIENCE).map_err(|_| "not in time".to_owned()),
+        Err(error) => Err(format!("no thread to read it: {error}; raise the limit on threads (ulimit -u)")),
+    };
     if octets.is_err() {
         // It may have ended by itself just now.
         let _ = child.kill();
     }
     let status = child.wait().map_err(|error| error.to_string())?;
-    let octets = octets.map_err(|_| "not in time".to_owned())?.map_err(|error| error.to_string())?;
+    let octets = octets?.map_err(|error| error.to_string())?;
     if !status.success() {
         return Err(status.to_string());
     }
