@@ -14,8 +14,6 @@ work="${CARGO_TARGET_DIR:-$PWD/target}/fuzz"
 export CARGO_PROFILE_DEV_OPT_LEVEL=1
 build=(--sanitizer none --dev --target-dir "$work")
 
-# cargo fuzz has no way to say so: what is built is what the lock file names.
-cargo fetch --quiet --locked --manifest-path fuzz/Cargo.toml
 cargo fuzz build "${build[@]}"
 for target in $(cargo fuzz list); do
   mkdir -p "$work/corpus/$target" "$work/artifacts/$target"
