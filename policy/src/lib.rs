@@ -43,7 +43,7 @@ pub use policy::{Effective, Fallback, Listeners, Mode, Policy};
 pub use ports::PortSet;
 pub use reason::Reason;
 pub use registered::{Listed, NotRegistrable, Registered, Registrable, Registration};
-pub use rules::{TlsRule, parse_network};
+pub use rules::{TlsRule, parse_network, strict_network};
 pub use sandbox::{Sandboxes, is_sandbox_id};
 pub use source::{Position, Problem, Problems, Severity, SourceFile, Spot};
 pub use verdict::{Refusal, Verdict};

@@ -17,7 +17,7 @@ use crate::networks::{Nat64Prefix, effective};
 use crate::paths::PathGlob;
 use crate::ports::PortSet;
 
-pub use destinations::parse_network;
+pub use destinations::{parse_network, strict_network};
 pub use read::read_tls;
 
 /// Must a tunnel carry TLS for the host that it was opened to?

@@ -44,7 +44,7 @@ struct ImportArgs {
     #[arg(long, conflicts_with_all = ["private", "packages", "config", "rules"])]
     offline: bool,
     /// Network that registries in settings may be in although it is not public; repeatable
-    #[arg(long, value_name = "CIDR")]
+    #[arg(long, value_name = "CIDR", value_parser = network)]
     private: Vec<IpNet>,
     /// Package to ask Python and npm registries for, beside pip and npm; repeatable
     #[arg(long = "package", value_name = "NAME", value_parser = package)]
@@ -183,6 +183,12 @@ impl ImportArgs {
         let env = if elsewhere { BTreeMap::new() } else { environment() };
         Ok(Machine { root: there(&root)?, home, project, env })
     }
+}
+
+/// A network as rules write it.
+fn network(text: &str) -> Result<IpNet, &'static str> {
+    egret_policy::strict_network(text)
+        .ok_or("write an address, or a network without host bits like 10.20.0.0/16")
 }
 
 /// A package's name, with nothing in it that a path is made of.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use egret_policy::reader::{Located, Table};
 use egret_policy::units::parse_duration;
-use egret_policy::{DnsName, Nat64Prefix, Problems, RegisterText, limits, word};
+use egret_policy::{DnsName, Nat64Prefix, Problems, RegisterText, limits, strict_network, word};
 use ipnet::IpNet;
 
 use super::{
@@ -135,8 +135,8 @@ fn read_hosts(table: Table<'_, '_>, problems: &mut Problems) -> StaticHosts {
 }
 
 fn read_nat64(text: &Located<String>, problems: &mut Problems) -> Option<Nat64Prefix> {
-    let prefix = match text.value.parse() {
-        Ok(IpNet::V6(net)) if net.addr() == net.network() => Nat64Prefix::new(net),
+    let prefix = match strict_network(&text.value) {
+        Some(IpNet::V6(net)) => Nat64Prefix::new(net),
         _ => None,
     };
     if prefix.is_none() {

@@ -7,9 +7,8 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use egret_policy::Limits;
 use egret_policy::units::{Quota, parse_duration, parse_quota, parse_rate};
-use ipnet::IpNet;
+use egret_policy::{Limits, strict_network};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -142,7 +141,7 @@ impl Claims {
         if !is_token_id(&self.jti) {
             return Err(BadClaim("jti"));
         }
-        if self.src.iter().flatten().any(|text| network(text).is_none()) {
+        if self.src.iter().flatten().any(|text| strict_network(text).is_none()) {
             return Err(BadClaim("src"));
         }
         for (name, words) in [("workspace", &self.workspace), ("tool", &self.tool)] {
@@ -156,7 +155,7 @@ impl Claims {
     /// May the token be used from this address?
     #[must_use]
     pub fn permits_source(&self, source: std::net::IpAddr) -> bool {
-        let holds = |text: &String| network(text).is_some_and(|net| net.contains(&source));
+        let holds = |text: &String| strict_network(text).is_some_and(|net| net.contains(&source));
         self.src.as_ref().is_none_or(|list| list.iter().any(holds))
     }
 }
@@ -170,12 +169,6 @@ pub fn is_token_id(text: &str) -> bool {
 /// May this be a `workspace` or a `tool`?
 pub(super) fn is_words(text: &str) -> bool {
     text.len() <= MAX_WORDS && !text.chars().any(char::is_control)
-}
-
-/// A network, or an address alone.
-pub(super) fn network(text: &str) -> Option<IpNet> {
-    let net = text.parse().ok().or_else(|| text.parse().ok().map(|address: std::net::IpAddr| address.into()));
-    net.filter(|net: &IpNet| net.addr() == net.network())
 }
 
 fn size(text: &str) -> Option<Quota> {

@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use egret_policy::units::parse_duration;
-use egret_policy::{Limits, Listed, Registered, Registration, is_sandbox_id};
+use egret_policy::{Limits, Listed, Registered, Registration, is_sandbox_id, strict_network};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use super::claims::{BadClaim, LimitClaims, is_words, network, present, present_table, table};
+use super::claims::{BadClaim, LimitClaims, is_words, present, present_table, table};
 use super::journal::{self, ReadError};
 
 const FILE: &str = "sandboxes.ndjson";
@@ -225,7 +225,7 @@ fn sources(texts: &[String]) -> Result<Vec<IpNet>, String> {
     for text in texts {
         let shown = text.escape_debug();
         let help = "write an address, or a network without host bits like 10.20.0.0/16";
-        let net = network(text).ok_or_else(|| format!("`{shown}` is no source; {help}"))?;
+        let net = strict_network(text).ok_or_else(|| format!("`{shown}` is no source; {help}"))?;
         let mapped = net.prefix_len() >= 96 && net.addr().is_ipv6() && net.addr().to_canonical().is_ipv4();
         if mapped {
             return Err(format!("`{shown}` holds no client: write the IPv4 network"));

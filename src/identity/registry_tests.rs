@@ -247,6 +247,8 @@ fn wrong_values() {
         ("a", with("source", json!([]))),
         ("a", with("source", json!("10.0.0.1"))),
         ("a", with("source", json!(["10.0.0.1/8"]))),
+        ("a", with("source", json!(["10.0.0.0/08"]))),
+        ("a", with("source", json!(["fd00::/08"]))),
         ("a", with("source", json!(["::ffff:10.0.0.1"]))),
         ("a", with("source", json!(["host"]))),
         ("a", with("source", json!(["10.0.0.0/24", "10.0.0.7"]))),

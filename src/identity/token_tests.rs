@@ -169,6 +169,32 @@ fn claims_of_another_shape_are_refused() {
     assert_eq!(issuer.judge_claims(|c| c.sub = "a b".to_owned()), Err(BadClaim("sub").into()));
 }
 
+/// What one reader takes for a network and another for none, or for another one.
+#[test]
+fn networks_are_written_in_one_way() {
+    let issuer = Issuer::new();
+    for text in [
+        "10.0.0.0/08",
+        "10.0.0.0/+8",
+        "10.0.0.0/ 8",
+        "10.0.0.0/",
+        "10.0.0.0/33",
+        "010.0.0.0/8",
+        "10.0.0/8",
+        "10.0.0.1/8",
+        "fd00::/08",
+        "fd00::/129",
+        "fd00::1/8",
+        "[fd00::]/8",
+        " 10.0.0.0/8",
+        "10.0.0.0/8/8",
+        "",
+    ] {
+        let judged = issuer.judge_claims(|c| c.src = Some(vec![text.to_owned()]));
+        assert_eq!(judged, Err(BadClaim("src").into()), "{text}");
+    }
+}
+
 #[test]
 fn whose_and_from_where() {
     let issuer = Issuer::new();

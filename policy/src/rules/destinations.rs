@@ -114,15 +114,9 @@ pub(super) fn read_network(
     Some(net)
 }
 
-/// Parses an address or a CIDR network, strictly.
+/// Reads an address or a CIDR network, strictly, and says what is wrong with it.
 pub fn parse_network(text: &Located<String>, problems: &mut Problems) -> Option<IpNet> {
-    let parsed = match text.value.split_once('/') {
-        None => text.value.parse::<IpAddr>().ok().map(IpNet::from),
-        // Not the parser of ipnet, which takes leading zeros.
-        Some((address, length)) => parse_length(length)
-            .zip(address.parse::<IpAddr>().ok())
-            .and_then(|(length, address)| IpNet::new(address, length).ok()),
-    };
+    let parsed = network(&text.value);
     let Some(net) = parsed else {
         let message = format!("`{}` is not an IP address or network", text.value.escape_debug());
         problems.error(
@@ -139,6 +133,23 @@ pub fn parse_network(text: &Located<String>, problems: &mut Problems) -> Option<
         return None;
     }
     Some(net)
+}
+
+/// An address or a network without host bits.
+#[must_use]
+pub fn strict_network(text: &str) -> Option<IpNet> {
+    network(text).filter(|net| net.addr() == net.network())
+}
+
+fn network(text: &str) -> Option<IpNet> {
+    // Not the parser of ipnet, which takes leading zeros.
+    match text.split_once('/') {
+        None => text.parse::<IpAddr>().ok().map(IpNet::from),
+        Some((address, length)) => {
+            let (length, address) = (parse_length(length)?, address.parse::<IpAddr>().ok()?);
+            IpNet::new(address, length).ok()
+        }
+    }
 }
 
 fn parse_length(text: &str) -> Option<u8> {
