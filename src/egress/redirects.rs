@@ -71,21 +71,26 @@ enum Said {
 }
 
 impl Egress {
-    /// Decides the targets of a response to `intent`, without using up limits.
+    /// Decides the targets of a response to `intent`, without using up limits. All of it has the time of
+    /// a response.
     ///
     /// # Errors
-    /// One is not permitted; that is recorded.
+    /// One is not permitted, or not decided in time; that is recorded.
     pub(super) async fn check_redirects(
         &self,
         intent: &Intent,
         id: AttemptId,
         targets: &[Target],
     ) -> Result<(), RedirectDenied> {
+        let until = tokio::time::Instant::now() + self.timeouts().response;
         for (number, target) in targets.iter().enumerate() {
             let said = match target {
                 // Each may need a look-up; nobody follows that many.
                 _ if number >= MOST_TARGETS => Said::Denied(Refusal::new(Reason::RedirectDenied)),
-                Target::Place(to) => self.judge_redirect(intent, to).await,
+                Target::Place(to) => {
+                    let judged = tokio::time::timeout_at(until, self.judge_redirect(intent, to)).await;
+                    judged.unwrap_or_else(|_| Said::Denied(Refusal::new(Reason::RedirectDenied)))
+                }
                 Target::Foreign { host, port, .. } => self.judge_foreign(intent, host, *port),
             };
             match said {

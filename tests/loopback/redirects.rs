@@ -3,8 +3,9 @@
 
 use serde_json::{Value, json};
 
-use crate::setup::{NAME, config};
+use crate::setup::{NAME, config, config_asking, name_server};
 use crate::support::client::Client;
+use crate::support::dns_server::Answer;
 use crate::support::egret::Egret;
 use crate::support::http1::Response;
 use crate::support::origin::Origin;
@@ -54,6 +55,36 @@ impl Site {
     fn latest(&self) -> (String, Value) {
         let record = self.egret.events("decision").pop().unwrap();
         (record["id"].as_str().unwrap().to_owned(), record["redirected_from"].clone())
+    }
+}
+
+/// Which of several places it is that takes its time makes no difference.
+#[test]
+fn a_place_that_is_not_decided_in_time_is_on_record() {
+    let dns = name_server();
+    dns.reset([("silent.origin.test".to_owned(), vec![Answer::rcode("TIMEOUT")])].into(), None);
+    let slow = "Location: http://silent.origin.test:PORT/\r\n";
+    for before in ["", "Location: http://quick.origin.test:PORT/\r\n"] {
+        let fields = format!("{before}{slow}");
+        let origin = Origin::start(move |visit| {
+            let Some(request) = visit.request()? else { return Ok(()) };
+            let port = request.path().trim_start_matches('/').to_owned();
+            let fields = fields.replace("PORT", &port);
+            visit.send(format!("HTTP/1.1 302 Found\r\n{fields}Content-Length: 0\r\n\r\n"))
+        });
+        let port = origin.port();
+        let text = config_asking(&dns, port)
+            .replace("[dns]\n", "[timeouts]\nresponse = \"1s\"\n\n[dns]\ntimeout = \"10s\"\n");
+        let egret = Egret::with(text).start();
+        let mut client = Client::connect(egret.proxy);
+        let authority = format!("www.origin.test:{port}");
+        client.send(format!("GET http://{authority}/{port} HTTP/1.1\r\nHost: {authority}\r\n\r\n"));
+        let answer = client.response("GET");
+        assert_eq!(answer.get("x-egret-reason"), Some("redirect_denied"), "{answer:?}");
+        wait_for("its record", Client::PATIENCE, || egret.events("redirect").len() == 1);
+        let record = egret.events("redirect").pop().unwrap();
+        assert_eq!((&record["verdict"], &record["reason"]), (&json!("deny"), &json!("redirect_denied")));
+        assert_eq!(record["to"]["host"], "silent.origin.test", "{record}");
     }
 }
 

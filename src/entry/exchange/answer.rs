@@ -33,10 +33,8 @@ impl Run<'_> {
         let targets =
             redirect::targets(self.destination, &self.forward.target, response.status(), response.headers());
         if !targets.is_empty() {
-            let limit = self.gate.egress.timeouts().response;
             let checked = tokio::select! {
                 checked = Box::pin(self.exchange.check_redirects(&targets)) => checked.is_ok(),
-                () = tokio::time::sleep(limit) => false,
                 () = stream.failed() => return Outcome::ClientGone { status: None, error: None },
             };
             if !checked {
