@@ -328,7 +328,7 @@ impl ProbeArgs {
         direct::plan(context, "metadata", &metadata, plan);
         names::plan_metadata(context, names, plan);
         metadata::plan(context, plan);
-        hosts::plan_near(context, Surroundings::look(), plan);
+        hosts::plan_near(context, Surroundings::look(), &self.neighbour, plan);
         for neighbour in self.neighbours() {
             direct::plan(context, "neighbour", &[neighbour], plan);
             hosts::plan_proxied(context, "neighbour", neighbour.address, plan);

@@ -284,7 +284,7 @@ impl Drop for Lab {
 }
 
 impl Run {
-    fn with(&self, verdict: &str) -> BTreeSet<String> {
+    pub fn with(&self, verdict: &str) -> BTreeSet<String> {
         let name = |check: &Value| {
             format!("{} {}", check["check"].as_str().unwrap(), check["subject"].as_str().unwrap())
         };

@@ -45,6 +45,17 @@ fn a_neighbour_on_the_link() {
 }
 
 #[test]
+fn an_ipv6_subnet_is_not_looked_through_unless_a_host_in_it_is_named() {
+    lab::with("surroundings::an_ipv6_subnet_is_not_looked_through_unless_a_host_in_it_is_named", |lab| {
+        let subnet = "neighbour fd77::/64";
+        assert!(lab.probe(&[], &[]).with("unsupported").contains(subnet));
+        let named = lab.probe(&[], &["--neighbour", "[fd77::9]:22"]);
+        assert!(!named.with("unsupported").contains(subnet), "{}", named.text);
+        named.check("neighbour", "tcp:[fd77::9]:22");
+    });
+}
+
+#[test]
 fn variables_that_lead_around_the_proxy() {
     lab::with("surroundings::variables_that_lead_around_the_proxy", |lab| {
         lab.probe(&[("NO_PROXY", "*")], &[]).must_fail(&["environment no_proxy"]);

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use ipnet::Ipv6Net;
 use tokio::task::JoinSet;
 
 use super::Context;
@@ -24,8 +25,9 @@ const PORTS: [u16; 22] = [
 /// Where egret's control interface is by default.
 pub(super) const CONTROL_PORT: u16 = 3129;
 
-/// Adds a check of each host near by, directly and through the proxy.
-pub(super) fn plan_near(context: &Arc<Context>, around: Surroundings, plan: &mut Plan) {
+/// Adds a check of each host near by, directly and through the proxy. Those that are `named` have checks of
+/// their own.
+pub(super) fn plan_near(context: &Arc<Context>, around: Surroundings, named: &[SocketAddr], plan: &mut Plan) {
     let own = |host: &SocketAddr| {
         host.ip().is_loopback() || socket::own_address_towards(with_port(*host, 9)) == Some(host.ip())
     };
@@ -37,6 +39,13 @@ pub(super) fn plan_near(context: &Arc<Context>, around: Surroundings, plan: &mut
     let neighbours: Vec<_> = around.neighbours.difference(&gateways).copied().collect();
     plan_hosts(context, "gateway", gateways, plan);
     plan_hosts(context, "neighbour", neighbours, plan);
+    let is_named = |subnet: &Ipv6Net| {
+        named.iter().any(|host| matches!(host.ip(), IpAddr::V6(address) if subnet.contains(&address)))
+    };
+    for subnet in around.subnets6.iter().filter(|subnet| !is_named(subnet)) {
+        let detail = "it has too many addresses to look through; name hosts that there are with --neighbour";
+        plan.known("neighbour", subnet.to_string(), Outcome::unsupported(detail));
+    }
 }
 
 fn plan_hosts(

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
-use ipnet::Ipv4Net;
+use ipnet::{Ipv4Net, Ipv6Net};
 
 /// A route that answers with an error instead of leading anywhere (`RTF_REJECT`).
 const REJECT: u32 = 0x200;
@@ -23,6 +23,8 @@ pub(super) struct Surroundings {
     pub(super) neighbours: BTreeSet<SocketAddr>,
     /// IPv4 subnets on the link.
     subnets: BTreeSet<Ipv4Net>,
+    /// IPv6 subnets on the link; they have more addresses than can be looked through.
+    pub(super) subnets6: BTreeSet<Ipv6Net>,
 }
 
 impl Surroundings {
@@ -33,12 +35,16 @@ impl Surroundings {
     }
 
     fn read(routes: &str, routes6: &str, interfaces6: &str, arp: &str) -> Self {
-        let mut gateways: BTreeSet<_> = routes.lines().skip(1).filter_map(gateway).collect();
-        gateways.extend(routes6.lines().filter_map(|line| gateway6(line, interfaces6)));
-        let neighbours = arp.lines().skip(1).filter_map(neighbour).collect();
-        let subnets =
-            routes.lines().skip(1).filter_map(Route::read).filter_map(|route| route.subnet()).collect();
-        Self { gateways, neighbours, subnets }
+        let routes: Vec<_> = routes.lines().skip(1).filter_map(Route::read).collect();
+        let routes6: Vec<_> = routes6.lines().filter_map(Route6::read).collect();
+        let mut gateways: BTreeSet<_> = routes.iter().filter_map(Route::gateway).collect();
+        gateways.extend(routes6.iter().filter_map(|route| route.gateway(interfaces6)));
+        Self {
+            gateways,
+            neighbours: arp.lines().skip(1).filter_map(neighbour).collect(),
+            subnets: routes.iter().filter_map(Route::subnet).collect(),
+            subnets6: routes6.iter().filter_map(Route6::subnet).collect(),
+        }
     }
 
     /// Addresses on the link that somebody may have, from the lowest of each subnet on.
@@ -74,35 +80,54 @@ impl Route {
         let net = Ipv4Net::with_netmask(self.destination, self.mask).ok()?;
         (self.next.is_unspecified() && !matches!(net.prefix_len(), 0 | 32)).then_some(net)
     }
-}
 
-/// The next hop of an IPv4 route; for a subnet on the link its first address.
-fn gateway(line: &str) -> Option<SocketAddr> {
-    let route = Route::read(line)?;
-    let found = if route.next.is_unspecified() { route.subnet()?.hosts().next()? } else { route.next };
-    Some(SocketAddr::new(found.into(), 0))
-}
-
-/// The same for IPv6; the columns are those of `net/ipv6/route.c`.
-fn gateway6(line: &str, interfaces: &str) -> Option<SocketAddr> {
-    let fields: Vec<_> = line.split_whitespace().collect();
-    let [destination, prefix, _, _, next, _, _, _, flags, device] = fields[..] else {
-        return None;
-    };
-    if u32::from_str_radix(flags, 16).ok()? & REJECT != 0 || device == "lo" {
-        return None;
+    /// The next hop; for a subnet on the link its first address.
+    fn gateway(&self) -> Option<SocketAddr> {
+        let found = if self.next.is_unspecified() { self.subnet()?.hosts().next()? } else { self.next };
+        Some(SocketAddr::new(found.into(), 0))
     }
-    let address = |text| u128::from_str_radix(text, 16).ok().map(Ipv6Addr::from_bits);
-    let (destination, next) = (address(destination)?, address(next)?);
-    let prefix = u8::from_str_radix(prefix, 16).ok()?;
-    let special = destination.is_multicast() || destination.is_unicast_link_local();
-    let found = match next.is_unspecified() {
-        false => next,
-        true if special || matches!(prefix, 0 | 128) => return None,
-        true => Ipv6Addr::from_bits(destination.to_bits().checked_add(1)?),
-    };
-    let scope = if found.is_unicast_link_local() { index(device, interfaces)? } else { 0 };
-    Some(SocketAddrV6::new(found, 0, 0, scope).into())
+}
+
+/// The same of `/proc/net/ipv6_route`; the columns are those of `net/ipv6/route.c`.
+struct Route6<'a> {
+    destination: Ipv6Net,
+    next: Ipv6Addr,
+    device: &'a str,
+}
+
+impl<'a> Route6<'a> {
+    fn read(line: &'a str) -> Option<Self> {
+        let fields: Vec<_> = line.split_whitespace().collect();
+        let [destination, prefix, _, _, next, _, _, _, flags, device] = fields[..] else {
+            return None;
+        };
+        if u32::from_str_radix(flags, 16).ok()? & REJECT != 0 || device == "lo" {
+            return None;
+        }
+        let address = |text| u128::from_str_radix(text, 16).ok().map(Ipv6Addr::from_bits);
+        let prefix = u8::from_str_radix(prefix, 16).ok()?;
+        let destination = Ipv6Net::new(address(destination)?, prefix).ok()?;
+        Some(Self { destination, next: address(next)?, device })
+    }
+
+    /// The subnet on the link. Every link has that of its own addresses, which is not counted.
+    fn subnet(&self) -> Option<Ipv6Net> {
+        let net = self.destination;
+        let special = net.addr().is_multicast() || net.addr().is_unicast_link_local();
+        let leads_on = !self.next.is_unspecified();
+        (!leads_on && !special && !matches!(net.prefix_len(), 0 | 128)).then_some(net)
+    }
+
+    /// The next hop; for a subnet on the link its first address.
+    fn gateway(&self, interfaces: &str) -> Option<SocketAddr> {
+        let found = if self.next.is_unspecified() {
+            Ipv6Addr::from_bits(self.subnet()?.addr().to_bits().checked_add(1)?)
+        } else {
+            self.next
+        };
+        let scope = if found.is_unicast_link_local() { index(self.device, interfaces)? } else { 0 };
+        Some(SocketAddrV6::new(found, 0, 0, scope).into())
+    }
 }
 
 /// An interface's index, from `/proc/net/if_inet6`.
@@ -153,6 +178,7 @@ mod tests {
         assert_eq!(found.neighbours, BTreeSet::from(["172.30.0.9:0".parse().unwrap()]));
         let possible = found.possible();
         assert_eq!((possible.len(), possible[253].to_string().as_str()), (254, "172.30.0.254:0"));
+        assert_eq!(found.subnets6, BTreeSet::from(["fd00::/64".parse().unwrap()]));
     }
 
     #[test]
