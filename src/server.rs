@@ -63,14 +63,18 @@ pub fn listen(address: SocketAddr, door: Door) -> io::Result<std::net::TcpListen
         socket.set_only_v6(true)?;
     }
     if door == Door::Transparent {
-        // For TPROXY, which needs CAP_NET_ADMIN; what REDIRECT diverts comes in without it.
+        // For TPROXY, which needs CAP_NET_ADMIN or CAP_NET_RAW; what REDIRECT diverts comes in without it.
         let set = if address.is_ipv6() {
             socket.set_ip_transparent_v6(true)
         } else {
             socket.set_ip_transparent_v4(true)
         };
         if let Err(error) = set {
-            tracing::debug!(%error, %address, "TPROXY can't divert to this listener");
+            tracing::info!(
+                %error,
+                %address,
+                "REDIRECT and DNAT can divert to this listener, but TPROXY can't without CAP_NET_ADMIN"
+            );
         }
     }
     socket.set_nonblocking(true)?;

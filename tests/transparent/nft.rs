@@ -2,6 +2,7 @@
 
 use std::net::{TcpListener, UdpSocket};
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use crate::http::connect;
 use crate::in_site;
@@ -127,6 +128,34 @@ fn rules_come_and_go_whole(site) {
         assert!(site.nft(&["--remove"]).status.success());
         assert_eq!(rules(), before);
     }
+}
+}
+
+in_site! {
+/// What the other ways of diverting don't need is no error.
+fn a_listener_that_tproxy_cant_divert_to_says_so(site) {
+    let dir = site.egret.dir().join("unprivileged");
+    std::fs::create_dir(&dir).unwrap();
+    let (proxy, control) = ("proxy = \"127.0.0.1:4128\"", "control = \"127.0.0.1:4129\"");
+    let config = format!("[listen]\n{proxy}\n{control}\ntransparent = [\"10.77.1.1:4130\", \"[fd77:1::1]:4130\"]\n");
+    std::fs::write(dir.join("egret.toml"), config).unwrap();
+    let log = dir.join("log");
+    let mut unprivileged = Command::new("setpriv")
+        .args(["--bounding-set=-net_admin,-net_raw", "--inh-caps=-net_admin,-net_raw", BINARY, "serve"])
+        .current_dir(&dir)
+        .stderr(std::fs::File::create(&log).unwrap())
+        .spawn()
+        .unwrap();
+    let told = |of: &str| of.matches("TPROXY can't without CAP_NET_ADMIN").count();
+    let (began, mut lines) = (Instant::now(), 0);
+    while lines < 2 && began.elapsed() < Duration::from_secs(10) {
+        std::thread::sleep(Duration::from_millis(5));
+        lines = told(&std::fs::read_to_string(&log).unwrap());
+    }
+    unprivileged.kill().unwrap();
+    unprivileged.wait().unwrap();
+    assert_eq!(lines, 2, "{}", std::fs::read_to_string(&log).unwrap());
+    assert_eq!(told(&site.egret.log()), 0);
 }
 }
 
