@@ -139,7 +139,7 @@ impl Answer<'_> {
                 "Send this sandbox's token: set the proxy to http://SANDBOX:TOKEN@HOST:PORT; ask the operator for a token that is valid.".to_owned()
             }
             Reason::IdentityRequired => {
-                "Ask the operator for an entry for this client's address, or for a client certificate.".to_owned()
+                "Ask the operator for an entry for this client's address or, on a TLS listener, for a client certificate.".to_owned()
             }
             Reason::IdentityRejected => {
                 "Remove user and password from the proxy's URL; ask the operator for a valid client certificate if one was sent.".to_owned()
