@@ -67,8 +67,12 @@ impl Tunnel {
         let tunnel = relay::Tunnel { client, upstream, early_up: early.freeze(), early_down };
         let mut opening = Box::new(Opening { limits, hellos, tunnel, stop: Box::new(stop) });
         async move {
-            if let Err(Cause { reason, detail }) = Box::pin(opening.first_hello()).await {
-                return watch.record(reason, detail, None);
+            let Opening { hellos, tunnel, stop, .. } = &mut *opening;
+            if let Some(hellos) = hellos {
+                match Box::pin(hellos.first(&tunnel.client, stop)).await {
+                    Ok(first) => tunnel.early_up = first,
+                    Err(Cause { reason, detail }) => return watch.record(reason, detail, None),
+                }
             }
             let _open = watch.egress.parts.metrics.tunnel_open();
             let Opening { limits, hellos, tunnel, mut stop } = *opening;
@@ -90,14 +94,4 @@ struct Opening {
     hellos: Option<Box<Hellos>>,
     tunnel: relay::Tunnel,
     stop: Box<Stop>,
-}
-
-impl Opening {
-    /// Waits for the first ClientHello, where there has to be one; its bytes go first.
-    async fn first_hello(&mut self) -> Result<(), Cause> {
-        if let Some(hellos) = &mut self.hellos {
-            self.tunnel.early_up = hellos.first(&self.tunnel.client, &mut self.stop).await?;
-        }
-        Ok(())
-    }
 }
